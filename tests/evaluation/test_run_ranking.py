@@ -36,7 +36,7 @@ def test_all_answers():
     assert outcome.metrics["map"] == pytest.approx(100 * (1 + 5 / 6) / 2)
     assert outcome.coverage["pairs without an answer"] == 0
     assert [paper for paper, _ in outcome.ranked["q2"]] == ["d", "c", "b"]
-    assert outcome.chosen == {"distance": "cosine"}
+    assert outcome.chosen == {"distance": "cosine", "protocol": "cosine"}
 
 
 def test_the_user_may_choose_another_distance():

@@ -206,7 +206,7 @@ def test_a_sum_may_mix_papers_sentences_and_tokens(bert, tmp_path, folders):
     name = "mean_best+token_best"
     system, read = opened(bert, name, 48, sentence_metric="cosine"), read_suite("csfcube", folders["csfcube"])
     report = evaluate(system, read, tmp_path / "r", options=EvaluationOptions(distance=name))
-    assert report.value["tasks"]["all"]["chosen"] == {"distance": name}
+    assert report.value["tasks"]["all"]["chosen"] == {"distance": name, "protocol": "l2"}
     assert 0 <= report.metrics["all.map"] <= 100 and not report.value["not_evaluated"]
 
 

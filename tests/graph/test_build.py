@@ -112,7 +112,7 @@ def test_overwriting_keeps_the_citations_of_the_same_corpus(corpus, tmp_path, mo
 def test_older_graphs_are_found_by_their_recipe(corpus, tmp_path):
     make_graph(corpus, tmp_path / "graph", options())
     recipe = json.loads((tmp_path / "graph" / "manifest.json").read_text())["recipe"]
-    assert "dtype" not in recipe and not {"memory", "workers", "device"} & set(recipe["vectors"])
+    assert not {"dtype", "equal"} & set(recipe) and not {"memory", "workers", "device"} & set(recipe["vectors"])
     assert make_graph(corpus, tmp_path / "graph", replace(options(), direction="both")).edges
 
 

@@ -138,6 +138,9 @@ def test_union_adds_weighted_cosines():
     assert row == pytest.approx({0: 2.0, 1: 2.0, 3: 0.5 * 2 / np.sqrt(2 * 2), 4: 0.5 * 1 / np.sqrt(2 * 1)})
     plain = unite_signals(Relations(graph), [UnionPart(Signal("cocited"))], normalize=False)
     assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
+    equal = unite_signals(Relations(graph), parse_union("connected:2,cocited:0.5"), equal=True)
+    row = dict(zip(equal.row(2).tolist(), equal.weights[equal.offsets[2] : equal.offsets[3]].tolist(), strict=True))
+    assert row == {0: 2.0, 1: 2.0, 3: 0.5, 4: 0.5}, "the weights of signals stay, their strengths do not count"
     with pytest.raises(UserError, match="no two papers are related by cocited"):
         unite_signals(Relations(graph_of([(0, 1)])), parse_union("cocited"))
     refused("a weight is a number over 0", parse_union, "cocited:none")

@@ -7,9 +7,11 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.inputs import MiningData, MiningInputs, field_masks
-from citeweave.mining.options import ContextFilter
+from citeweave.mining.inputs import MiningData, MiningInputs, collect_mining_data, field_masks
+from citeweave.mining.options import ContextFilter, MiningOptions
+from citeweave.mining.rules import parse_rules
 from citeweave.mining.sources import collect_cocited_pairs
+from citeweave.mining.vector_sources import _cluster_pool
 
 from .conftest import negatives_of, pairs_of, unit_vectors, with_text
 
@@ -84,7 +86,7 @@ def test_thresholds_are_approached_from_their_side(corpus, vectors, mine):
 
 def test_cells_and_sorted_random(corpus, vectors, mine):
     rules = {
-        "next": {"source": "cells", "cells": 8, "cell": 1},
+        "next": {"source": "cells", "cells": 8, "cell": 3},
         "last": {"source": "cells", "cells": 8, "cell": 7},
         "far": {"source": "sorted_random", "candidates": 50, "order": "weakest"},
         "near": {"source": "sorted_random", "candidates": 50, "order": "strongest"},
@@ -97,7 +99,20 @@ def test_cells_and_sorted_random(corpus, vectors, mine):
         return float(np.einsum("ij,ij->i", unit[pairs[:, 0]], unit[pairs[:, 1]]).mean())
 
     assert mean("far") < mean("near") - 0.3
-    assert mean("last") < mean("next") - 0.1
+    assert mean("last") < mean("next") - 0.05
+
+
+def test_cells_give_one_paper_each(corpus, inputs, mine):
+    """The nearest three cells beside the anchor's own, whose order is found here by plain arithmetic."""
+    easy = {"source": "cells", "cells": 8, "cell": 3, "count": 3}
+    rules = parse_rules({"positives": CITED, "negatives": {"easy": easy}})
+    samples = mine({"positives": CITED, "negatives": {"easy": easy}})
+    cells = _cluster_pool(collect_mining_data(corpus, rules, inputs, MiningOptions()), rules.negatives[0])
+    home = {int(paper): cell for cell in range(8) for paper in cells.papers[cells.span(cell)]}
+    assert {len(samples.negatives.of(number)) for number in range(len(samples))} == {3}
+    for number, anchor in enumerate(samples.anchors.tolist()):
+        order = np.argsort(-(cells.centers @ cells.centers[home[anchor]]), kind="stable").tolist()
+        assert sorted(home[int(row)] for row in samples.negatives.of(number)) == sorted(order[1:4])
 
 
 def test_tables_are_graded(inputs, mine):

@@ -86,6 +86,18 @@ def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden():
     assert abs(counts.var() / counts.mean() - 1) < 0.15
 
 
+def test_one_paper_of_each_group():
+    papers, offsets = np.arange(12, dtype=np.int32), np.array([0, 4, 4, 12])
+    groups = np.tile([0, 1, 2], (3000, 1))
+    rows = draw.draw_from_groups(
+        np.full(3000, 3), keys(3000), groups, offsets, papers, same_lists(3000, [0, 7]), SALT
+    )  # the anchor is 3, so 1 and 2 of the first group are left
+    assert (rows[:, 1] == -1).all() and set(rows[:, 0]) == {1, 2}
+    assert set(rows[:, 2]) == set(range(4, 12)) - {7}
+    every = same_lists(1, range(4))
+    assert draw.draw_from_groups(np.array([20]), keys(1), groups[:1], offsets, papers, every, SALT)[0, 0] == -1
+
+
 def drawn_lists(anchors, pool, count, **options):
     number = len(anchors)
     pool = np.array(pool, np.int32)

@@ -21,7 +21,10 @@ from ..conftest import Told, content
 from .conftest import pairs_of, papers_corpus, refused, table_of, with_text
 
 SMALL = {
-    **{name: ["mining.negatives.hard.band=200"] for name in ("scincl", "scincl_kmeans", "scincl_sorted_random")},
+    **{
+        name: ["mining.negatives.hard.band=200"]
+        for name in ("scincl", "scincl_kmeans", "scincl_random", "scincl_sorted_random")
+    },
     **{name: ["mining.negatives.far.band=200"] for name in ("cocite", "sciaspect_bands")},
     **{name: ["mining.text=abstract"] for name in ("oracle", "aspire_context", "ict")},
     "scincl_wide": ["mining.negatives.hard.band=[100, 200]"],

@@ -42,6 +42,7 @@ WRONG_RULES = [
     ({**TASK, "contexts": {"brackets": False}}, "mining has contexts beside tasks"),
     ({"positives": {**GOOD, "field": "same"}}, "field is for source random or sorted_random, not for cited"),
     ({"positives": {**GOOD, "above": 0.5}}, "above is for source similar, not for cited"),
+    ({"positives": {"source": "cells", "count": 3, "cell": 2}}, "count is 3, one paper from each of as many cells"),
     ({"positives": {**GOOD, "exclude": ["neighbors"]}}, "no rule has source neighbors"),
     ({"tasks": {"x": {"weight": 0, "positives": GOOD}}}, "mining.tasks.x.weight is 0"),
     (

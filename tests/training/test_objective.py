@@ -107,6 +107,21 @@ def test_the_hybrid_loss_is_the_formula():
     assert in_parts == pytest.approx(found, rel=1e-5)
 
 
+def test_oversampled_positives_count_as_often():
+    """SciAspect thesis, section 5.1: positives are repeated where there are too few, and the loss is a mean over them."""
+    vectors = drawn_vectors(0)
+    batch = build_batch(make_groups([0], [[1, 2, 1]], [[3, 4]]))
+    terms = torch.nn.functional.normalize(vectors, dim=1)
+    scores = (terms[0] @ terms[[1, 2, 1, 3, 4]].T) / 0.05
+    expected = (scores.logsumexp(0) - scores[:3]).mean()
+    settings = training_options({"unit": "groups", "losses": {"supcon": {}}}).losses
+    assert Objective(settings)(vectors, batch, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    once = build_batch(make_groups([0], [[1, 2]], [[3, 4]]))
+    for name in ("info_nce", "n_pairs", "in_batch"):  # each positive is an example of its own, and counts once
+        loss = Objective(training_options({"losses": {name: {}}}).losses)
+        assert loss(vectors, batch, batch).item() == pytest.approx(loss(vectors, once, once).item(), rel=1e-6)
+
+
 def test_negatives_of_the_batch_are_those_of_the_same_aspect():
     groups = make_groups([0, 2, 4], positives=[[1], [3], [5]], negatives=[[]] * 3)
     batch = build_batch(dataclasses.replace(groups, aspects=np.array([0, 0, 1])))

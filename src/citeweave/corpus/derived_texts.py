@@ -39,6 +39,7 @@ from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.options import DerivedTexts
 from citeweave.corpus.paper import CitationBlock, Paper, StagedRecord
+from citeweave.corpus.readers import SOURCES_OF
 
 Mask = NDArray[np.bool_]
 
@@ -138,8 +139,7 @@ def context_records(corpus: Corpus, options: DerivedTexts, before: Corpus | None
     """Return the records of a corpus of paraphrases: a text per citing sentence, hubs for sets and shared papers."""
     if not len(corpus.contexts):
         raise EmptyResultError(
-            f"{corpus.folder} has no citing sentences; import a source that has them: S2ORC, unarXive, JATS, GROBID, "
-            "Semantic Scholar citations, or lines of contexts"
+            f"{corpus.folder} has no citing sentences; import a source that has them: {SOURCES_OF['context']}"
         )
     rejected: Counter[str] = Counter()
     numbers, keys = _select_contexts(corpus.contexts, options, before, rejected, reporter)

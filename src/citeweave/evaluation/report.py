@@ -449,9 +449,25 @@ def _counts(value: Value) -> list[tuple[str, str, int]]:
 
 
 def remarks_of(value: Value) -> list[str]:
-    """Return the notes of a report: the suite's, then each task's after its name."""
+    """Return the notes of a report: the suite's, the distances, then each task's after its name."""
     own = [f"{task}: {note}" for task, about in value["tasks"].items() for note in about["notes"]]
-    return [*value["notes"], *own]
+    return [*value["notes"], *_distances(value), *own]
+
+
+def _distances(value: Value) -> list[str]:
+    """Name the distances that the tasks of a report were ranked by, beside the protocol's.
+
+    >>> ranked = {"distance": "cosine", "protocol": "l2"}
+    >>> _distances({"tasks": {"method": {"chosen": ranked}, "all": {"chosen": ranked}, "topic": {"chosen": {}}}})
+    ["ranked by cosine, where the protocol's distance is l2: method, all"]
+    """
+    tasks: dict[str, list[str]] = {}
+    for task, about in value["tasks"].items():
+        if protocol := about["chosen"].get("protocol"):
+            used = about["chosen"]["distance"]
+            other = f"where the protocol's distance is {protocol}" if used != protocol else "the protocol's distance"
+            tasks.setdefault(f"ranked by {used}, {other}", []).append(task)
+    return [f"{line}: {', '.join(names)}" for line, names in tasks.items()]
 
 
 def _metadata(value: Value) -> Iterable[dict[str, Any]]:

@@ -189,7 +189,7 @@ def _evaluate_ranking(
             "queries whose answers all tie": _count_ties(pools, scores),
             "queries left out of the mean": int((~in_mean).sum()),
         },
-        chosen={"distance": distance},
+        chosen={"distance": distance, "protocol": rule.distance},
         ranked=_run(task, ranked, scores, in_mean & ~lost),
     )
 

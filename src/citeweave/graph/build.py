@@ -200,8 +200,8 @@ def _replace_intents(folder: Path, graph: CitationGraph) -> None:
 def check_graph_options(folder: Path, required: GraphOptions) -> None:
     """Refuse a built graph with node vectors of another signal than the recipe requires; method and size are free."""
     recipe = read_manifest(folder, KIND, VERSION).recipe
-    for name in ("signal", "direction", "weighted", "normalize"):
-        actual, expected = recipe.get(name), getattr(required, name)
+    for name in ("signal", "direction", "weighted", "normalize", "equal"):
+        actual, expected = recipe.get(name, False if name == "equal" else None), getattr(required, name)
         if actual is not None and actual != expected:
             raise UserError(
                 f"{folder} has node vectors with {name} {actual!r}, and the recipe asks for {expected!r}; build a graph for "
@@ -226,6 +226,7 @@ def _unite(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter
         Relations(graph, corpus),
         parse_union(options.signal, strongest=options.strongest),
         normalize=options.normalize,
+        equal=options.equal,
         memory=MEMORY,
         workers=options.vectors.workers,
         reporter=reporter,
@@ -237,8 +238,9 @@ def _result_options(options: GraphOptions) -> dict[str, Any]:
     table = dataclasses.asdict(options)
     for name in ("workers", "memory", "device"):
         table["vectors"].pop(name, None)
-    if options.dtype == FULL:  # absent from older graphs, which must still match
-        del table["dtype"]
+    for name, default in (("dtype", FULL), ("equal", False)):  # absent from older graphs, which must still match
+        if table[name] == default:
+            del table[name]
     return table
 
 

@@ -13,7 +13,7 @@
 >>> graph_options({"dimensions": 128})
 Traceback (most recent call last):
 citeweave.core.errors.UserError: graph: key is 'dimensions'; it must be one of device, dimension, direction, dtype, edges, \
-fastrp, memory, method, normalize, prone, seed, signal, strongest, weighted, workers. Did you mean 'dimension'?
+equal, fastrp, memory, method, normalize, prone, seed, signal, strongest, weighted, workers. Did you mean 'dimension'?
 
 Declares and checks values; imports nothing heavy.
 """
@@ -163,6 +163,9 @@ class GraphOptions:
 
     normalize: Annotated[bool, Flag("--normalize/--no-normalize")] = True
     """In a union of signals, normalize counts to cosines."""
+
+    equal: bool = False
+    """In a union, all pairs of a signal weigh the same, however strongly they are related."""
 
     strongest: int = 100
     """In a union, related papers kept per paper and signal; 0 = all."""

@@ -20,8 +20,8 @@ Any signal can be restricted to citations of one intent. A paper is never relate
 
 where size is the number of citations a paper received (co-citation) or of references it makes (coupling): Salton's
 cosine, so that a much cited paper is not near to everything. Signals over one hop count as they are. With
-`normalize=False` strengths are added as counted, which is the co-citation graph of the continuous co-citations
-(Oldenburg thesis, 2024).
+`normalize=False` strengths are added as counted. With `equal=True` every related pair weighs the same, which is the
+co-citation graph of the continuous co-citations (Oldenburg thesis, 2024, section 7.3: strength is not considered).
 """
 
 from __future__ import annotations
@@ -317,14 +317,15 @@ def unite_signals(
     parts: Sequence[UnionPart],
     *,
     normalize: bool = True,
+    equal: bool = False,
     memory: int = MEMORY,
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> Csr:
-    """Compute the weighted union of signals as a sparse matrix."""
-    blocks = []
+    """Compute the weighted union of signals as a sparse matrix; if `equal`, strengths within a signal do not count."""
+    blocks, scale = [], "equal" if equal else "cosine" if normalize else "count"
     with reporter.task("uniting signals", relations.graph.nodes, "papers") as advance:
-        for block in _blocks(relations, parts, normalize=normalize, memory=memory, workers=workers):
+        for block in _blocks(relations, parts, scale=scale, memory=memory, workers=workers):
             blocks.append(block)
             advance(len(block))
     joined = join_related(blocks)
@@ -392,7 +393,7 @@ def _cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np
 
 
 def _blocks(
-    relations: Relations, parts: Sequence[UnionPart], *, normalize: bool, memory: int, workers: int
+    relations: Relations, parts: Sequence[UnionPart], *, scale: str, memory: int, workers: int
 ) -> Iterator[Related]:
     """Yield the union of all signals in blocks of rows; a block takes at most `memory`, or one row."""
     nodes = np.arange(relations.graph.nodes)
@@ -405,19 +406,19 @@ def _blocks(
             pieces = [
                 block for _, block in stream_related(relations, part.signal, rows, memory=memory, workers=workers)
             ]
-            block = _weighted(relations.graph, part, rows, join_related(pieces), normalize)
+            block = _weighted(relations.graph, part, rows, join_related(pieces), scale)
             merged = block if merged is None else _merge(merged, block)
         assert merged is not None
         yield merged
 
 
-def _weighted(
-    graph: CitationGraph, part: UnionPart, rows: NDArray[np.int64], block: Related, normalize: bool
-) -> Related:
-    """Weight the strengths of one signal of a union, as cosines where it is normalized."""
+def _weighted(graph: CitationGraph, part: UnionPart, rows: NDArray[np.int64], block: Related, scale: str) -> Related:
+    """Weight the strengths of one signal of a union: as counted, as cosines (signals over two hops), or as all equal."""
     sizes = {"cocited": graph.citing, "cocited_nearby": graph.citing, "coupled": graph.cited}
     strengths = block.strengths
-    if normalize and part.signal.name in sizes:
+    if scale == "equal":
+        strengths = np.ones_like(strengths)
+    elif scale == "cosine" and part.signal.name in sizes:
         strengths = _cosine_strengths(block, rows, sizes[part.signal.name].lengths())
     return Related(block.offsets, block.targets, (strengths * np.float32(part.weight)).astype(np.float32))
 

@@ -66,9 +66,11 @@ NO_VECTOR = "no vector, such as a paper without citations"
 _SOURCES: dict[str, Callable[[Rule, AnchorBlock], CandidateLists]] = {
     "table": table_papers,
     "similar": similar_papers,
-    "cells": cell_papers,
 }
-"""Other sources: `random`, `sorted_random`, `shares` and `neighbors`, which need more than rule and block; all signals."""
+"""Other sources: those in `_DRAWN` and `neighbors`, which need more than rule and block; all signals."""
+
+_DRAWN = ("random", SHARES, "cells")
+"""Sources that draw no more candidates than the rule needs."""
 
 
 @dataclass
@@ -196,6 +198,8 @@ def _candidates(
         return beyond_neighbors(lists, block, ranked) if beyond else lists
     if rule.source == "neighbors":
         lists = ranked.bands[rule.name]
+    elif rule.source == "cells":
+        lists = cell_papers(rule, block, forbidden, _salt(rule, block))
     else:
         lists = _SOURCES.get(rule.source, related_papers)(rule, block)
     lists = drop_forbidden(lists, forbidden, nodes)
@@ -245,7 +249,7 @@ def _take(rule: Rule, lists: CandidateLists, block: AnchorBlock, chosen: Candida
     """Select `count` of a rule's candidates; where there are fewer, do what the rule's `if_too_few` says."""
     nodes = len(block.data.corpus)
     salt = _salt(rule, block)
-    if rule.source in ("random", SHARES):
+    if rule.source in _DRAWN:
         taken = take_first(lists, rule.count)
     else:
         taken = choose_candidates(lists, block.keys, rule.count, rule.order, salt)

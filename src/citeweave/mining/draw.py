@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.hash_keys import mix_words
-from citeweave.core.ragged import number_within, owners_of, to_offsets
+from citeweave.core.ragged import number_within, owners_of, spans, to_offsets
 from citeweave.core.randomness import stream
 
 _ATTEMPTS = 4096
@@ -60,6 +60,13 @@ def derive_salt(seed: int, *purpose: str | int) -> np.uint64:
 def filter_entries(lists: CandidateLists, mask: NDArray[np.bool_]) -> CandidateLists:
     """Return the candidate lists with only the entries of a mask."""
     return CandidateLists(to_offsets(mask)[lists.offsets], lists.rows[mask], lists.scores[mask])
+
+
+def take_lists(lists: CandidateLists, which: NDArray[np.int64]) -> CandidateLists:
+    """Return the candidate lists of some anchors, in their order."""
+    counts = lists.counts()[which]
+    places = spans(lists.offsets[which], counts)
+    return CandidateLists(to_offsets(counts), lists.rows[places], lists.scores[places])
 
 
 def join_lists(*parts: CandidateLists) -> CandidateLists:
@@ -143,6 +150,47 @@ def draw_from_pool(
     stamps = np.zeros(nodes, np.int32)
     _draw(anchors, keys, pool, size, forbidden.offsets, forbidden.rows, salt, masks, mode, stamps, rows, drawn)
     return _drawn_lists(rows, drawn, size)
+
+
+def draw_from_groups(
+    anchors: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    groups: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    papers: NDArray[np.int32],
+    forbidden: CandidateLists,
+    salt: np.uint64,
+) -> NDArray[np.int32]:
+    """Draw one paper of each of an anchor's groups, (anchors, groups), never a forbidden one or the anchor; -1 if none.
+
+    `groups` are numbers of disjoint lists of papers, (anchors, groups); `offsets` and `papers` are these lists.
+    """
+    rows = np.full(groups.shape, -1, np.int32)
+    nodes = 1 + max(int(values.max()) for values in (anchors, papers, forbidden.rows, np.zeros(1)) if len(values))
+    stamps = np.zeros(nodes, np.int32)
+    _draw_one_of_each(
+        anchors, keys, groups, offsets, papers, forbidden.offsets, forbidden.rows, salt, stamps, rows
+    )  # fmt: skip
+    return rows
+
+
+@numba.njit(cache=True, nogil=True)
+def _draw_one_of_each(anchors, keys, groups, offsets, papers, forbidden_offsets, forbidden, salt, stamps, rows):  # type: ignore[no-untyped-def]
+    for number in range(len(anchors)):
+        stamps[anchors[number]] = number + 1
+        for i in range(forbidden_offsets[number], forbidden_offsets[number + 1]):
+            stamps[forbidden[i]] = number + 1
+        for place in range(groups.shape[1]):
+            first = offsets[groups[number, place]]
+            size = offsets[groups[number, place] + 1] - first
+            if size == 0:
+                continue
+            start = np.int64(anchor_key(salt, keys[number], np.uint64(place)) % np.uint64(size))
+            for step in range(size):  # from a random paper on, the first that is allowed
+                row = papers[first + (start + step) % size]
+                if stamps[row] != number + 1:
+                    rows[number, place] = row
+                    break
 
 
 def _drawn_lists(rows: NDArray[np.int32], drawn: NDArray[np.int64], size: int) -> CandidateLists:

@@ -45,6 +45,7 @@ from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Count, Reporter, Tally
 from citeweave.core.ragged import count_owners
 from citeweave.corpus.corpus import Corpus, lines
+from citeweave.corpus.readers import SOURCES_OF
 from citeweave.graph.build import GraphIntents, check_graph_options, make_graph, node_vectors_folder
 from citeweave.graph.citations import KIND, VERSION, CitationGraph, build_graph
 from citeweave.graph.intent_overlay import IntentSource
@@ -326,7 +327,8 @@ def check_relations(corpus: Corpus, rules: MiningRules) -> None:
         names = " or ".join(sorted(missing))
         raise UserError(
             f"the rules ask what papers share by {', '.join(dict.fromkeys([*aspects, *named]))}, and no paper of "
-            f"{corpus.folder} has {names}; leave that out of mining.aspects and of the rules"
+            f"{corpus.folder} has {names}; leave that out of mining.aspects and of the rules, or import a source that has it: "
+            f"{SOURCES_OF[min(missing)]}"
         )
 
 
@@ -458,7 +460,7 @@ def check_intents(inputs: MiningInputs, rules: MiningRules, corpus: Corpus) -> N
             "the headings of citing sentences with --intents sections"
         )
         if not len(corpus.contexts):
-            step = f"it has no citing sentences to find them in: import a source that gives some, or intents; {_RECIPES_WITHOUT}"
+            step = f"it has no citing sentences to find them in: import {SOURCES_OF['context']}; {_RECIPES_WITHOUT}"
         raise UserError(f"the recipe asks for citation intents, and the citations of {corpus.folder} have none; {step}")
     for part in rules.parts:
         _check_aspects(part, inputs.graph, corpus)

@@ -34,12 +34,13 @@ from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, read_manifest
 from citeweave.core.columns import open_numbers, read_arrays, write_numbers
-from citeweave.core.errors import UserError
+from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.executor import Executor, Make, ShardTask
 from citeweave.core.files import hash_json, move, write_atomically
 from citeweave.core.hash_keys import mix_keys
 from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.readers import SOURCES_OF
 from citeweave.graph import citations
 from citeweave.graph.citations import CitationGraph, hash_columns
 from citeweave.graph.edge_sort import row_ranges
@@ -87,6 +88,11 @@ def mine_samples(
         raise UserError(f"the graph is of another corpus than {corpus.folder}; build it again with `citeweave graph`")
     if not len(corpus.contexts):
         rules = rules.without_sentences()
+        if rules.from_contexts:
+            raise EmptyResultError(
+                f"the rules draw pairs of papers cited in one sentence (mining.anchors_per = 'contexts'), and {corpus.folder} "
+                f"has no citing sentences; import a source that has them: {SOURCES_OF['context']}"
+            )
     recipe = _recipe(corpus, rules, inputs, options)
     if artifact_matches(Path(folder), KIND, VERSION, recipe):
         return Samples.open(folder)

@@ -164,7 +164,7 @@ class Rule:
     """cells: number of k-means cells."""
 
     cell: int = 50
-    """cells: draw from the cell that is the n-th nearest to the anchor's own."""
+    """cells: draw one paper from each of the `count` cells up to the n-th nearest to the anchor's own."""
 
     candidates: int = 100
     """sorted_random: how many random papers are ordered by similarity."""
@@ -227,6 +227,9 @@ class Rule:
                             "25 or [1000, 2000], other sources have none")  # fmt: skip
         if self.source == "similar" and (self.above is None) == (self.below is None):
             raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
+        if self.source == "cells" and not self.count <= min(self.cell, self.cells - 1):
+            raise UserError(f"{where}: count is {self.count}, one paper from each of as many cells, with cell {self.cell} of "
+                            f"{self.cells}; there must be that many cells before it beside the anchor's own")  # fmt: skip
         if self.source == "table" and not self.table:
             raise UserError(f"{where}: source table needs the name of a table; give it with --table NAME=FILE")
         self._check_keys(where)

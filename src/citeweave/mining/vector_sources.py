@@ -2,7 +2,7 @@
 
     neighbors       ranks 20 < rank <= 25 around the anchor (SciNCL, Ostendorff et al., EMNLP 2022)
     similar         nearest to a similarity threshold, from above or from below (its appendix F.4 to F.6)
-    cells           from the k-means cell at a given distance of the anchor's own (F.3)
+    cells           one paper from each of several k-means cells at a given distance of the anchor's own (F.3)
     sorted_random   the nearest or farthest of some random papers (F.7)
 
 Anchors without a vector have no candidates.
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError
 from citeweave.core.ragged import Ragged, count_owners, to_offsets
 from citeweave.core.randomness import stream
-from citeweave.mining.draw import CandidateLists, empty_lists, filter_entries
+from citeweave.mining.draw import CandidateLists, draw_from_groups, empty_lists, filter_entries, take_lists
 from citeweave.mining.inputs import MiningData, PoolVectors
 from citeweave.mining.rules import NODES, MiningRules, Rule
 from citeweave.mining.sources import AnchorBlock
@@ -206,19 +206,24 @@ def _nearest_to_limit(cosines, papers, anchors, limit, above, rows, scores):  # 
                 size += 1
 
 
-def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """The vector source of k-means cells: the papers of the cell n-th nearest to the anchor's own, n being `cell`."""
+def cell_papers(rule: Rule, block: AnchorBlock, forbidden: CandidateLists, salt: np.uint64) -> CandidateLists:
+    """The vector source of k-means cells: one paper of each of the `count` cells up to the n-th nearest, n being `cell`.
+
+    SciNCL's released code draws like this from the centroids sorted by their similarity to the anchor's own.
+    """
     vectors = block.data.pool_vectors(rule.vectors)
     cells = _cluster_pool(block.data, rule)
-    own = vectors.row_of[block.anchors]
-    here = np.flatnonzero(own >= 0)
+    here = np.flatnonzero(vectors.row_of[block.anchors] >= 0)
     nearest = np.argsort(-(cells.centers @ cells.centers.T), axis=1, kind="stable")  # (cells, cells)
-    home = np.argmax(vectors.unit(block.anchors[here]) @ cells.centers.T, axis=1)
-    target = nearest[home, min(rule.cell, len(cells.centers) - 1)]  # (anchors here,)
-    counts = np.zeros(len(block.anchors), np.int64)
-    counts[here] = cells.lengths()[target]
-    rows = cells.papers[cells.places(target)]
-    return CandidateLists(to_offsets(counts), rows, np.full(len(rows), np.nan, np.float32))
+    home = np.argmax(vectors.unit(block.anchors[here]) @ cells.centers.T, axis=1)  # (anchors here,)
+    last = min(rule.cell, len(cells.centers) - 1) + 1
+    rows = np.full((len(block.anchors), rule.count), -1, np.int32)
+    rows[here] = draw_from_groups(
+        block.anchors[here], block.keys[here], nearest[home, last - rule.count : last], cells.offsets, cells.papers,
+        take_lists(forbidden, here), salt,
+    )  # fmt: skip
+    drawn = rows >= 0
+    return CandidateLists(to_offsets(drawn.sum(axis=1)), rows[drawn], np.full(int(drawn.sum()), np.nan, np.float32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from citeweave.pipeline.cost_constants import (
     required_memory,
 )
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, read_recipe
+from citeweave.pipeline.required_data import check_required_data
 from citeweave.pipeline.run import prepare_recipe, run_identity
 from citeweave.pipeline.run_folder import AUTO, CHAIN, CORPUS, RunOptions, check_identity, read_record
 from citeweave.pipeline.run_folder import INTENTS as INTENT_SUITE
@@ -318,6 +319,7 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
     check_suites(options)
     recipe, read = prepare_recipe(recipe, options, download=False)
     opened = Corpus.open(corpus)
+    check_required_data(recipe, opened, options)
     check_identity(output, run_identity(recipe, opened, options), overwrite=options.overwrite)
     done = set((read_record(output) or {"stages": {}})["stages"])
     device = options.device

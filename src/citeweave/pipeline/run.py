@@ -45,6 +45,7 @@ from citeweave.evaluation.report import Report, file_names
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, as_toml, load_recipe, read_recipe
+from citeweave.pipeline.required_data import check_required_data
 from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder, RunOptions
 from citeweave.pipeline.stages import ALIGN_STAGE, DataStages, align_stage, intents_key
 from citeweave.pipeline.suites import Suites, check_suites
@@ -119,6 +120,7 @@ def run_recipe(
     check_suites(options)
     recipe, read = prepare_recipe(recipe, options)
     opened = Corpus.open(corpus)
+    check_required_data(recipe, opened, options)
     run = RunFolder(output, run_identity(recipe, opened, options), options, reporter, executor)
     run.open()
     _check_models(run, read)

@@ -296,7 +296,7 @@ class Batch:
     """Shape (groups,)."""
 
     positives: Numbers
-    """Shape (groups, longest), each paper once, -1 where a group has fewer."""
+    """Shape (groups, longest), repeated where the samples repeat them, -1 where a group has fewer."""
 
     negatives: Numbers
     """Shape (groups, longest), each paper once, -1 where a group has fewer."""
@@ -324,6 +324,10 @@ class Batch:
             rules=None if self.rules is None else self.rules[which],
         )
 
+    def with_positives_once(self) -> Batch:
+        """Return the batch with each positive of a group once, though the samples repeat it."""
+        return dataclasses.replace(self, positives=_drop_repeats(self.positives))
+
     def with_negatives_by(self, rules: Sequence[int]) -> Batch:
         """Return the batch with only the negatives of some mining rules."""
         assert self.rules is not None, "load_training_data keeps the rules where a loss needs them"
@@ -337,7 +341,7 @@ def build_batch(groups: AnchorGroups) -> Batch:
     return Batch(
         papers=papers,
         anchors=places[:first],
-        positives=_drop_repeats(PaperLists(groups.positives.offsets, places[first:second]).padded()),
+        positives=PaperLists(groups.positives.offsets, places[first:second]).padded(),
         negatives=_drop_repeats(PaperLists(groups.negatives.offsets, places[second:]).padded()),
         triplets=np.searchsorted(papers, groups.triplets()),
         groups=groups,

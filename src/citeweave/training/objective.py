@@ -52,6 +52,9 @@ from citeweave.training.start_scale import Scales
 
 SCOPES = ("own", "batch")
 
+REPEATING = ("supcon",)
+"""Losses for which a positive that the samples repeat counts as often (SciAspect thesis, section 5.1: oversampled)."""
+
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
@@ -106,7 +109,7 @@ class Objective:
             if name.startswith(ASPECT):
                 total = total + float(values["weight"]) * self._loss_in_aspects(name, own, part, complete, values)
                 continue
-            mine, every = self._filter_negatives(part, values), self._filter_negatives(complete, values)
+            mine, every = self._read_batch(name, part, values), self._read_batch(name, complete, values)
             share = COUNTS[name](mine) / max(1, COUNTS[name](every)) if _splits(name, values) else 1.0
             if not share:
                 continue
@@ -118,18 +121,19 @@ class Objective:
             total = total + float(values["weight"]) * share * loss
         return total
 
-    def _filter_negatives(self, batch: Batch, settings: Settings) -> Batch:
-        """Return the batch with only the negatives of the mining rules that a loss uses."""
+    def _read_batch(self, name: str, batch: Batch, settings: Settings) -> Batch:
+        """Return the batch as a loss reads it: with the negatives of its mining rules, and repeats if it counts them."""
         rules = negative_rules(settings)
-        return batch.with_negatives_by([self.inputs.rules.index(rule) for rule in rules]) if rules else batch
+        chosen = batch.with_negatives_by([self.inputs.rules.index(rule) for rule in rules]) if rules else batch
+        return chosen if name in REPEATING else chosen.with_positives_once()
 
     def _loss_in_aspects(self, name: str, vectors: Tensor, part: Batch, complete: Batch, settings: Settings) -> Tensor:
         """Compute a loss in the space of every group's aspect, as the mean over the groups of all aspects."""
         heads, inner = self.inputs.heads, name.removeprefix(ASPECT)
         assert heads is not None, "prepare_run requires them"
         count = COUNTS[inner] if _splits(inner, settings) else _WITHIN_BATCH[inner]
-        part = self._filter_negatives(part, settings)
-        every = count(self._filter_negatives(complete, settings))
+        part = self._read_batch(inner, part, settings)
+        every = count(self._read_batch(inner, complete, settings))
         total = vectors.sum() * 0
         for aspect in range(len(heads.names)):
             mine = part.of_aspect(aspect)

@@ -17,6 +17,16 @@ FORMATS = (
 )
 """Every format, in the order in which they are tried: the more specific first."""
 
+SOURCES_OF = {
+    "abstract": "Semantic Scholar, OpenAlex, arXiv, PubMed, JATS or the ACL Anthology",
+    "author": "Semantic Scholar, OpenAlex, Crossref, PubMed, BibTeX or RIS",
+    "citation": "Semantic Scholar, OpenAlex, Crossref, S2ORC, JATS or a table of edges",
+    "context": "S2ORC, unarXive, JATS, GROBID, Semantic Scholar citations, or lines of contexts",
+    "field": "Semantic Scholar, OpenAlex or arXiv",
+    "venue": "Semantic Scholar, OpenAlex, Crossref, PubMed, the ACL Anthology, BibTeX or RIS",
+}
+"""Kind of data -> sources to import that have it, for messages about a corpus without it."""
+
 
 class Reader(NamedTuple):
     """The two functions of a format."""

@@ -7,8 +7,8 @@
 or the same as `papers.jsonl`, `judgements.jsonl` and `evaluation_splits.json`. The tasks are the three facets and `all`.
 The test value is the mean of two folds' means; dev is `fold1_dev` alone, since both dev folds together are the test set.
 Only a query's sentences of the facet count (objective counts as background); candidates are complete, and a model with one
-vector per paper does not see the facet. The protocol leaves the distance to the model: cosine by default. A query among its
-own candidates is left out of them. Mysore et al., NeurIPS 2021 (datasets).
+vector per paper does not see the facet. Single vectors are compared by L2, as ASPIRE does it (Mysore et al., NAACL 2022,
+section 4). A query among its own candidates is left out of them. Mysore et al., NeurIPS 2021 (datasets).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite, TaskText
 
 NAME = "csfcube"
 FACETS = ("background", "method", "result")
-RULE = RankingRule(metrics=aspire.METRICS, family="csfcube", relevant=2, distance="cosine")
+RULE = RankingRule(metrics=aspire.METRICS, family="csfcube", relevant=2, distance="l2")
 
 _ABSTRACTS = "abstracts-csfcube-preds.jsonl"
 _SPLITS = "evaluation_splits.json"
