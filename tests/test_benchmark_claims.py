@@ -27,7 +27,7 @@ from benchmarks.table.bundle import read_bundle
 from benchmarks.table.reports import RunReport, View, read_runs
 
 PAPERS, TOPICS, OUTSIDE = 300, 6, 40
-WORDS = "paper shows cell grows models learn data graphs citations find".split()
+WORDS = ["paper", "shows", "cell", "grows", "models", "learn", "data", "graphs", "citations", "find"]
 
 
 def write_data(folder):
@@ -38,7 +38,10 @@ def write_data(folder):
     papers, references, contexts = [], [], []
     for number in range(PAPERS):
         words = [WORDS[topic[number]], *draw.choice(WORDS, 5)]
-        text = {"title": f"{' '.join(words)} {number}", "abstract": "We find that the cell grows. " + " ".join(words) + "."}
+        text = {
+            "title": f"{' '.join(words)} {number}",
+            "abstract": "We find that the cell grows. " + " ".join(words) + ".",
+        }
         papers.append({"id": f"e:{number}", "year": 2000 + number // 30, "fields": [WORDS[topic[number]]], **text})
         older = np.flatnonzero(topic[:number] == topic[number])
         cited = [f"e:{row}" for row in draw.choice(older, min(5, len(older)), replace=False)] if len(older) else []
@@ -103,11 +106,10 @@ def test_a_run_lasts_the_published_epochs(study):
     assert options.warmup == max(1, round(0.1 * length["steps"])) and options.validation == 0
 
 
-def test_reports_are_enough_for_the_page(study, tmp_path):
-    for name in ("elife.mlm.reports", "facts.json"):
-        (tmp_path / name).write_bytes((study / name).read_bytes())
-    _command(f"claims show {tmp_path} --page {tmp_path}/claims.md --resamples 200")
-    _command(f"claims show {study} --page {study}/again.md --resamples 200")
+def test_kept_reports_are_enough_for_the_page(study, tmp_path):
+    _command(f"claims show {study} --page {study}/again.md --resamples 200 --keep {tmp_path}/kept")
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"elife.mlm.reports", "claims.json"}
+    _command(f"claims show {tmp_path}/kept --page {tmp_path}/claims.md --resamples 200")
     assert (tmp_path / "claims.md").read_text() == (study / "again.md").read_text()
 
 
@@ -157,12 +159,17 @@ def test_copies_of_held_out_papers_do_not_cite(tmp_path):
     _, held = _suite(imported)
     cites = np.intersect1d(np.flatnonzero(held), imported.citing)[0]
     with gzip.open(source / "elife" / "papers.jsonl.gz", "at") as file:
-        copy = {"id": "e:copy", "title": imported.titles[int(cites)].upper(), "abstract": "Another text.", "year": 1990}
+        copy = {
+            "id": "e:again",
+            "title": imported.titles[int(cites)].upper(),
+            "abstract": "Another text.",
+            "year": 1990,
+        }
         file.write(json.dumps(copy) + "\n")
     with gzip.open(source / "elife" / "references.jsonl.gz", "at") as file:
-        file.write(json.dumps({"citing": "e:copy", "cited": ["e:0", "e:1"]}) + "\n")
+        file.write(json.dumps({"citing": "e:again", "cited": ["e:0", "e:1"]}) + "\n")
     again = data.import_study(source, "elife", tmp_path / "second").corpus
-    row = again.rows(["e:copy"])[0]
+    row = again.rows(["e:again"])[0]
     assert row >= 0 and row not in again.citing
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.claims prepare --data DATA -o study/ --start mlm=MODEL minilm     bundles, audit, start models
     python -m benchmarks.claims run study/ --seconds 560 --workers 14                      there, on a GPU, in pieces
-    python -m benchmarks.claims show study/                                                docs/claims.md
+    python -m benchmarks.claims show study/ --keep docs/reports                            docs/claims.md
 
     python -m benchmarks.claims pieces study/ -o pieces/        files of at most 40 MB, to carry one by one
     python -m benchmarks.claims join pieces/ -o study/          there: the files of all pieces that are at hand
@@ -82,7 +82,7 @@ def show(options: argparse.Namespace) -> None:
     """Write docs/claims.md and its figures from the reports that exist."""
     from benchmarks.claims.page import write_page
 
-    write_page(options.output, options.page, resamples=options.resamples)
+    write_page(options.output, options.page, resamples=options.resamples, keep=options.keep)
 
 
 def main() -> None:
@@ -117,10 +117,13 @@ def main() -> None:
     sub["run"].add_argument("--workers", type=int, default=1, help="runs side by side on one GPU")
     sub["run"].add_argument("--seconds", type=float, default=0.0, help="end before so many seconds; 0 = no limit")
     sub["run"].add_argument("--seeds", type=int, default=0, help="at most so many seeds of a system")
-    sub["run"].add_argument("--steps", type=int, default=0, help="train so many steps, for a trial; default: whole epochs")
+    sub["run"].add_argument(
+        "--steps", type=int, default=0, help="train so many steps, for a trial; default: whole epochs"
+    )
     sub["run"].add_argument("--tier", type=int, default=4, help="only systems up to this tier")
     sub["links"].add_argument("--methods", nargs="+", default=[])
     sub["show"].add_argument("--page", type=Path, default=Path("docs/claims.md"))
+    sub["show"].add_argument("--keep", type=Path, help="folder to keep the packed reports in, such as docs/reports")
     sub["show"].add_argument("--resamples", type=int, default=10_000)
     options = parser.parse_args()
     try:

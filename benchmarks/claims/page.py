@@ -19,12 +19,13 @@ from benchmarks.claims.links import links_path
 from benchmarks.claims.systems import CORPORA, START, STARTS, SYSTEMS, not_trained_here
 from benchmarks.claims.verdicts import NOT_RUN, Results, Test, mean_and_range, read_results, test_claims, verdict
 from benchmarks.table.facts import bundle_facts
+from benchmarks.table.reports import pack_runs, packed_path
 from benchmarks.table.tables import NOTHING, lead_text, markdown
 from citeweave.core.plots import draw_bars, draw_curves
 from citeweave.evaluation.compare import OVERALL
 
 MAIN = "mlm"
-FACTS = "facts.json"
+FACTS = "claims.json"
 """What the bundles say of themselves, beside the packed reports: the page can be written without the bundles."""
 
 HEAD = """# The texts' claims
@@ -35,7 +36,8 @@ Each table and figure of the five texts, asked again on open data: reproduced, r
 
     python -m benchmarks.claims prepare --data DATA -o study/ --start mlm=MODEL minilm
     python -m benchmarks.claims run study/
-    python -m benchmarks.claims show study/
+    python -m benchmarks.claims show study/ --keep docs/reports
+    python -m benchmarks.claims show docs/reports
 
 **The test, named before any result.** A claim "first > second" is tested by the paired bootstrap over queries and training
 seeds ({resamples:,} resamples, 95 % intervals). All tests of one text are corrected together (Holm). From the main start,
@@ -55,10 +57,12 @@ evaluated on title and abstract.
 """
 
 
-def write_page(folder: Path, page: Path, *, resamples: int = 10_000) -> str:
-    """Write the page and its figures."""
-    results = read_results(folder)
+def write_page(folder: Path, page: Path, *, resamples: int = 10_000, keep: Path | None = None) -> str:
+    """Write the page and its figures; `keep` is a folder for packed reports, from which the page can be written again."""
     facts = _facts(folder)
+    if keep is not None:
+        _keep(folder, keep)
+    results = read_results(folder)
     tests = test_claims(results, CLAIMS, resamples=resamples)
     parts = [
         HEAD.format(resamples=resamples, main=MAIN),
@@ -88,6 +92,19 @@ def _facts(folder: Path) -> dict[str, Any]:
     if found:
         path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return found
+
+
+def _keep(folder: Path, target: Path) -> None:
+    """Pack all reports of a study and copy them with its facts."""
+    target.mkdir(parents=True, exist_ok=True)
+    settings = [f"{corpus}.{start}" for start in STARTS for corpus in CORPORA]
+    for setting in settings:
+        if (folder / "reports" / setting).is_dir():
+            pack_runs(folder, setting)
+    paths = [packed_path(folder, setting) for setting in settings] + [links_path(folder, name) for name in CORPORA]
+    for path in [*paths, folder / FACTS]:
+        if path.is_file():
+            (target / path.name).write_bytes(path.read_bytes())
 
 
 def _data_section(facts: Mapping[str, Any]) -> str:

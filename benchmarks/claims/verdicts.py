@@ -23,7 +23,8 @@ import numpy as np
 
 from benchmarks.claims.claims import Claim
 from benchmarks.claims.systems import CORPORA, STARTS
-from benchmarks.table.reports import RunReport, read_runs, unpack_runs
+from benchmarks.table.packing import unpack
+from benchmarks.table.reports import RunReport, packed_path, read_run, read_runs
 from citeweave.core.errors import CiteweaveError
 from citeweave.evaluation.compare import OVERALL, Difference, compare, holm
 
@@ -55,21 +56,28 @@ class Test:
 
 
 def read_results(folder: Path, settings: Iterable[str] | None = None) -> Results:
-    """Read every report that exists; of several data versions of a setting, the one with the most reports counts."""
+    """Read every report that exists, loose or packed; of several data versions of a setting the larger one counts."""
     names = settings or [f"{corpus}.{start}" for start in STARTS for corpus in CORPORA]
     found: dict[str, dict[str, list[RunReport]]] = {}
     for setting in names:
-        unpack_runs(folder, setting)
-        runs = read_runs(folder, setting)
+        runs = {
+            (run.system, run.seed, run.version): run for run in [*_packed(folder, setting), *read_runs(folder, setting)]
+        }
+        versions = [version for _, _, version in runs]
         if not runs:
             continue
-        versions = [run.version for run in runs]
         version = max(sorted(set(versions)), key=versions.count)
         own = found.setdefault(setting, {})
-        for run in sorted(runs, key=lambda run: (run.system, run.seed)):
-            if run.version == version:
-                own.setdefault(run.system, []).append(run)
+        for key in sorted(runs):
+            if runs[key].version == version:
+                own.setdefault(runs[key].system, []).append(runs[key])
     return found
+
+
+def _packed(folder: Path, setting: str) -> list[RunReport]:
+    path = packed_path(folder, setting)
+    contents = unpack(path) if path.is_file() else {}
+    return [read_run(content, f"{path}: {name}") for name, content in contents.items()]
 
 
 def test_claims(results: Results, claims: Sequence[Claim], *, resamples: int = 10_000) -> list[Test]:
