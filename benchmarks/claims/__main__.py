@@ -19,7 +19,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.claims.systems import CORPORA, STARTS, chosen, parse_starts
+from benchmarks.claims.systems import CORPORA, COSTLY, STARTS, chosen, parse_starts
 from citeweave.core.errors import CiteweaveError
 
 
@@ -36,7 +36,7 @@ def prepare(options: argparse.Namespace) -> None:
             options.data, corpus, work, papers=options.papers, device=options.device, aligner=options.aligner
         )
         systems = chosen(options.systems, options.skip)
-        prepare_study(preparation, systems, options.output / f"{corpus}.bundle")
+        prepare_study(preparation, systems, options.output / f"{corpus}.bundle", without=options.without)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -111,6 +111,9 @@ def main() -> None:
     sub["prepare"].add_argument("--data", type=Path, required=True)
     sub["prepare"].add_argument("--start", nargs="+", default=[], help="NAME=FOLDER of a start model, or minilm")
     sub["prepare"].add_argument("--skip", nargs="+", default=[], help="all systems but these")
+    sub["prepare"].add_argument(
+        "--without", nargs="+", default=[], choices=COSTLY, help="what takes hours on two cores"
+    )
     sub["prepare"].add_argument("--work", type=Path, help="folder for stages; default: inside the output")
     sub["prepare"].add_argument("--aligner", default="minilm", help="model that aligns sentences for aspire_ts")
     sub["prepare"].add_argument("--papers", type=int, default=0, help="only the first so many papers")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.claims.data import audit_graph, graph_figures, import_study
-from benchmarks.claims.systems import System, not_trained_here
+from benchmarks.claims.systems import COSTLY, System, costs_of, not_trained_here
 from benchmarks.table.bundle import (
     Bundle,
     Column,
@@ -71,6 +71,8 @@ class StudyPreparation(Preparation):
         if reason := not_trained_here(system):
             raise UserError(reason)
         stages, read, run = self._stages(system, self.imported, self.options)
+        if stages.is_oracle:
+            raise UserError("it learns from the labels of the suites, whose papers the study keeps out of its pool")
         material = stages.make(stages.audit(self.imported), self.suites)
         if read.alignment is not None:
             material = align_stage(run, material, dataclasses.replace(read.alignment, encoder=self.start))
@@ -134,13 +136,18 @@ class StudyPreparation(Preparation):
         return tuple(np.searchsorted(self.pool, rows[inside]).astype(np.int32) for rows in (citing, cited))  # type: ignore[return-value]
 
 
-def prepare_study(preparation: StudyPreparation, systems: Sequence[System], path: Path) -> Bundle:
-    """Write a corpus's bundle; systems that cannot be mined are listed with the reason."""
+def prepare_study(
+    preparation: StudyPreparation, systems: Sequence[System], path: Path, *, without: Sequence[str] = ()
+) -> Bundle:
+    """Write a corpus's bundle; systems that cannot be mined, or need what is left out, are listed with the reason."""
     samples: dict[str, PackedSamples] = {}
     tables: dict[str, dict[str, Any]] = {}
     impossible: dict[str, str] = {}
     for system in systems:
         begun = time.monotonic()
+        if costly := sorted(costs_of(system) & set(without)):
+            impossible[system.name] = f"left out: {'; '.join(COSTLY[name] for name in costly)}"
+            continue
         try:
             found, tables[system.name], _ = preparation.samples_of(system)
         except CiteweaveError as error:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from benchmarks.table.systems import System as TableSystem
 from citeweave.core.errors import UserError, choose
-from citeweave.pipeline.recipe import load_recipe, shipped_recipes
+from citeweave.mining.rules import NODES
+from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
 
 CORPORA = ("peerread_plus", "elife")
 STARTS = {"mlm": "recipe", "minilm": "own", "smollm2": "own"}
@@ -88,7 +89,7 @@ def _variants() -> list[System]:
     found.append(_system("scincl, random negatives", "mining.negatives.easy.exclude=[]", recipe="scincl"))
     found.append(_system("scincl, k- 3000 of all data", "mining.negatives.hard.band=3000", recipe="scincl"))
     fastrp = ("graph.method=fastrp", "graph.dimension=256")
-    return [*found, _system("cocite, fastrp", *fastrp, recipe="cocite", tier=2)]
+    return [*found, _system("cocite, fastrp", *fastrp, recipe="cocite", tier=1, seeds=HEADLINE_SEEDS)]
 
 
 def _every() -> dict[str, System]:
@@ -126,6 +127,25 @@ def not_trained_here(system: System) -> str:
     if system.texts:
         return f"it trains on {system.texts} texts, and the study trains on papers"
     return ""
+
+
+COSTLY = {
+    "intents": "intents of all citing sentences are classified",
+    "edges": "node vectors are trained edge by edge",
+}
+"""What takes hours on two cores: `prepare --without` leaves it out."""
+
+
+def costs_of(system: System) -> set[str]:
+    """Return what is costly about mining a system.
+
+    >>> costs_of(SYSTEMS["sciaspect"]), costs_of(SYSTEMS["scincl_biggraph"]), costs_of(SYSTEMS["specter"])
+    ({'intents'}, {'edges'}, set())
+    """
+    recipe = load_recipe(system.recipe, list(system.overrides))
+    rules = read_recipe(recipe).rules
+    by_edges = rules.needs_vectors(NODES) and recipe.table("graph").get("method") == "edges"
+    return {name for name, is_needed in (("intents", rules.needs_intents), ("edges", by_edges)) if is_needed}
 
 
 def parse_starts(entries: Sequence[str]) -> dict[str, str]:
