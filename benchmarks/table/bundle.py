@@ -37,6 +37,7 @@ from citeweave.mining.samples import Alignment, Picks, SampleNames, Samples
 
 FORMAT = 1
 _BOUNDARIES = ("keys", "offsets", "ends")
+_TEXTS = ("titles", "abstracts", "venues", "authors")
 _ALIGNED = ("anchor_sentences", "sentences")
 PARTS = ("about.json", "papers.json", "suites.json", "arrays.npz")
 
@@ -58,16 +59,41 @@ class PackedCorpus:
     hash: str
     titles: Column
     abstracts: Column
+    venues: Column = Column(())
+    authors: Column = Column(())
     folder: str = "the bundle"
+
+    def __post_init__(self) -> None:
+        for name in ("venues", "authors"):
+            if not getattr(self, name).texts:
+                object.__setattr__(self, name, Column([""] * len(self)))
 
     def __len__(self) -> int:
         return len(self.titles.texts)
 
     @property
-    def venues(self) -> Column:
-        return Column([""] * len(self))
+    def ids(self) -> Column:
+        return Column(range(len(self)))  # type: ignore[arg-type]  # a paper's id is its row
 
-    authors = venues
+
+@dataclass(frozen=True)
+class PackedTeacher:
+    """Vectors of a bundle's papers for the student-teacher loss, which reads their cosines: whole numbers up to 127."""
+
+    matrix: NDArray[np.int8]
+    folder: str = "the bundle"
+
+    def rows(self, ids: Sequence[int]) -> NDArray[np.int64]:
+        return np.asarray(ids, np.int64)
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float32]) -> PackedTeacher:
+        """
+        >>> PackedTeacher.of(np.array([[0.5, -1.0], [0, 0]], np.float32)).matrix.tolist()
+        [[64, -127], [0, 0]]
+        """
+        largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-12)
+        return cls(np.round(127 * vectors / largest).astype(np.int8))
 
 
 @dataclass(frozen=True)
@@ -111,6 +137,8 @@ class Bundle:
     facts: Mapping[str, Any] = field(default_factory=dict)
     boundaries: Boundaries | None = None
     """Where sentences end, for machines that cannot tell."""
+
+    teacher: PackedTeacher | None = None
 
     @cached_property
     def marks(self) -> dict[str, dict[str, str]]:
@@ -176,6 +204,8 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
     arrays: dict[str, NDArray[Any]] = {"edges": np.stack(bundle.edges).astype(np.int32)}
     if bundle.boundaries is not None:
         arrays |= {f"sentences.{name}": getattr(bundle.boundaries, name) for name in _BOUNDARIES}
+    if bundle.teacher is not None:
+        arrays["teacher"] = bundle.teacher.matrix
     suites = encode(dict(bundle.suites), arrays)
     about = {
         "format": FORMAT,
@@ -187,7 +217,7 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         "marks": bundle.marks,
         "samples": {key: _samples_out(samples, key, arrays) for key, samples in bundle.samples.items()},
     }
-    texts = {"titles": list(bundle.papers.titles.texts), "abstracts": list(bundle.papers.abstracts.texts)}
+    texts = {name: list(getattr(bundle.papers, name).texts) for name in _TEXTS}
     stored = io.BytesIO()
     np.savez(stored, **arrays)  # type: ignore[arg-type]  # arrays by name
     parts = [json.dumps(part, ensure_ascii=False).encode() for part in (about, texts, suites)]
@@ -208,13 +238,14 @@ def read_bundle(path: Path) -> Bundle:
         arrays = {name: stored[name] for name in stored}
     bundle = Bundle(
         about["corpus"],
-        PackedCorpus(about["papers"], Column(texts["titles"]), Column(texts["abstracts"])),
+        PackedCorpus(about["papers"], *(Column(texts.get(name, ())) for name in _TEXTS)),
         (arrays["edges"][0], arrays["edges"][1]),
         decode(suites, arrays),
         {key: _samples_in(own, key, arrays) for key, own in about["samples"].items()},
         about["systems"],
         about["facts"],
         Boundaries(*(arrays[f"sentences.{name}"] for name in _BOUNDARIES)) if "sentences.keys" in arrays else None,
+        PackedTeacher(arrays["teacher"]) if "teacher" in arrays else None,
     )
     if bundle.marks != about["marks"]:
         raise ArtifactError(f"{path} is damaged: its suites are not those that it was made with; prepare it again")

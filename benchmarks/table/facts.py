@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.table.bundle import PARTS
 from citeweave.core.errors import ArtifactError
@@ -24,6 +25,9 @@ class BundleFacts:
     impossible: Mapping[str, str] = field(default_factory=dict)
     """System -> why it has no samples."""
 
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """All of them."""
+
 
 def bundle_facts(path: Path) -> BundleFacts:
     """Read the first file of a bundle alone; reports may have come without their bundle."""
@@ -35,6 +39,7 @@ def bundle_facts(path: Path) -> BundleFacts:
             if first is None or first.name != PARTS[0]:
                 raise ValueError
             about = json.loads(archive.extractfile(first).read())  # type: ignore[union-attr]
-        return BundleFacts(about["version"], tuple(about["systems"]), dict(about["facts"].get("not possible here", {})))
+        own = about["facts"]
+        return BundleFacts(about["version"], tuple(about["systems"]), dict(own.get("not possible here", {})), own)
     except (OSError, lzma.LZMAError, tarfile.TarError, EOFError, ValueError, KeyError):
         raise ArtifactError(f"{path} is no bundle of the table, or cut off; prepare or fetch it again") from None

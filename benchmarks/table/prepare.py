@@ -73,14 +73,24 @@ class Preparation:
     """One corpus on its way into a bundle."""
 
     def __init__(
-        self, data: Path, name: str, work: Path, corpus: Corpus | None = None, *, held_out: str = HELD_OUT
+        self,
+        data: Path,
+        name: str,
+        work: Path,
+        corpus: Corpus | None = None,
+        *,
+        held_out: str = HELD_OUT,
+        pool: Path | None = None,
+        device: str = "cpu",
+        start: str = START,
     ) -> None:
-        self.name, self.work, self.reporter = name, work / name, Reporter()
+        self.name, self.work, self.reporter, self.start = name, work / name, Reporter(), start
         self.options = RunOptions(
-            init=START,
-            suites={suite: data / folder for suite, folder in PUBLISHED.items()},
-            device="cpu",
+            init=start,
+            suites={suite: data / folder for suite, folder in PUBLISHED.items() if (data / folder).is_dir()},
+            device=device,
             held_out=held_out,
+            pool=pool,
         )
         self.imported = corpus or import_corpus(data, name, self.work)
         self.audited = self._stages(System("specter", "specter"), self.imported, self.options)[0].audit(self.imported)
@@ -92,9 +102,9 @@ class Preparation:
         )
 
     def _stages(self, system: System, corpus: Corpus, options: RunOptions) -> tuple[DataStages, Any, RunFolder]:
-        recipe = load_recipe(system.recipe, [*system.overrides, f"encoder.init={START}"])
+        recipe = load_recipe(system.recipe, [*system.overrides, f"encoder.init={self.start}"])
         if recipe.table("alignment"):
-            options = dataclasses.replace(options, aligner=START)
+            options = dataclasses.replace(options, aligner=self.start)
         recipe, read = prepare_recipe(recipe, options)
         folder = self.work / "runs" / system.name.replace(" ", "_").replace("%", "percent").replace(",", "")
         options = dataclasses.replace(options, shared=self.work / "shared", overwrite=True)
@@ -112,7 +122,7 @@ class Preparation:
         same = audited.hash == self.audited.hash
         material = stages.make(audited, self.suites if same else Suites(audited, options, self.reporter))
         if read.alignment is not None:
-            material = align_stage(run, material, dataclasses.replace(read.alignment, encoder=START))
+            material = align_stage(run, material, dataclasses.replace(read.alignment, encoder=self.start))
         keep = ~self.held[np.asarray(material.samples.anchors)] if system.graph_share < 1 else None
         found = packed(material.samples, keep)
         encoder = {
