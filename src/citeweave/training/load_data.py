@@ -234,7 +234,8 @@ def load_training_data(
     graph = sources.graph if _needs_related(options) else None
     groups, pools = _load_groups(samples, options), _load_pools(corpus, sources)
     joined = _load_other_validation(corpus, sources, options)
-    rows = np.unique(np.concatenate([part.papers() for part in (groups, *joined, *pools.values())]))
+    read = [groups.papers(), *(part.papers() for part in joined), *(pool.papers() for pool in pools.values())]
+    rows = np.unique(np.concatenate(read))
     sentences = None
     if options.reads_sentences:
         tokens, sentences = tokenize_sentences(corpus, rows, reader, folder, reporter=reporter)
