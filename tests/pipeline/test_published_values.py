@@ -46,19 +46,19 @@ def published(name: str) -> dict[str, tuple[Any, str]]:
     return kept | {key: (value, source) for key, (value, source) in own.items()}
 
 
-def test_every_shipped_recipe_is_in_the_table_or_ours():
+def test_every_shipped_recipe_is_in_the_table_or_ours() -> None:
     assert set(TABLE) | OURS == set(shipped_recipes()) and not set(TABLE) & OURS
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_values_are_the_published_ones(name):
+def test_values_are_the_published_ones(name: str) -> None:
     tables = {key: table for key, table in load_recipe(name).tables.items() if key != "recipe"}
     rows = published(name)
     assert flat(tables) == {key: value for key, (value, _) in rows.items()}
     assert [key for key, (_, source) in rows.items() if not SOURCE.search(source)] == []
 
 
-def test_decisions_of_ours_are_in_the_docs():
+def test_decisions_of_ours_are_in_the_docs() -> None:
     text = DOCS.read_text("utf-8").split("## What the texts leave open")[1].split("\n## ")[0]
     for name, rows in TABLE.items():
         decided = [key for key, row in rows.items() if key not in ("of", "without") and row[1].startswith("ours")]
