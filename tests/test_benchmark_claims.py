@@ -91,7 +91,7 @@ def test_a_study_from_data_to_page(study):
     text = (study / "docs" / "claims.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| specter_cl > specter |"))
     assert "(seeds 2/2; cosine " in row and "not run" not in row
-    assert "| scincl > specter |" in text and "- cocite: no GPU time was left for it" in text
+    assert "| scincl > specter |" in text and "- cocite: no report of it exists" in text
     assert "- ict: it trains on cloze texts" in text
     assert "- multitask: " in text and "coviews" in text.partition("- multitask: ")[2].splitlines()[0]
 

@@ -4,7 +4,7 @@
     python -m benchmarks.claims run study/ --seconds 560 --workers 14                      there, on a GPU, in pieces
     python -m benchmarks.claims show study/ --keep docs/reports                            docs/claims.md
 
-    python -m benchmarks.claims pieces study/ -o pieces/        files of at most 40 MB, to carry one by one
+    python -m benchmarks.claims pieces study/ -o pieces/        folders of at most 41.5 MB, to carry one by one
     python -m benchmarks.claims join pieces/ -o study/          there: the files of all pieces that are at hand
     python -m benchmarks.claims plan study/                     the runs in their order, with estimated seconds
     python -m benchmarks.claims links study/                    link prediction, on a CPU

@@ -47,7 +47,7 @@ it. Systems are compared by the distance that they were trained with (L2 for tri
 their own distance between sentences for ASPIRE); the difference by cosine for both is beside it.
 
 **Conditions.** Whole reference lists; pool = papers with abstracts; anchors = papers that cite another one of the pool, the
-same for all systems; the recipes' own epochs, rates and lengths. What differs from the texts: the corpora are small
+same for all systems but those that draw from citing sentences; the recipes' own epochs, rates and lengths. What differs from the texts: the corpora are small
 (tens of thousands of papers instead of hundreds of thousands), rank bands are fitted to the pool, warm-ups last at most a
 tenth of the steps, and the start models are small: `mlm`, a masked-language model of MiniLM's shape that never saw a
 citation; `minilm`, which was trained on citation pairs (the control); `smollm2`, a causal model of 135M parameters. SciBERT's
@@ -286,7 +286,7 @@ def _not_run_section(results: Results, facts: Mapping[str, Any]) -> str:
         if name in done:
             continue
         reasons = {own["not possible here"].get(name, "") for own in facts.values() if "not possible here" in own}
-        why = not_trained_here(system) or "; ".join(sorted(filter(None, reasons))) or "no GPU time was left for it"
+        why = not_trained_here(system) or "; ".join(sorted(filter(None, reasons))) or "no report of it exists"
         lines.append(f"- {name}: {why}")
     missing = [name for name in STARTS if not any(setting.endswith(f".{name}") for setting in results)]
     lines += [f"- start {name}: no run" for name in missing]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-SIZE = 40_000_000
+SIZE = 41_500_000
 SUFFIXES = (".bundle", ".start", ".reports")
 
 
