@@ -265,7 +265,8 @@ def test_local_negatives(recipe, corpus, mixed, candidates, mine):
 
 
 FARTHER_AWAY = [
-    ("sciaspect_hybrid", {"local": ("local", 5), "global": ("global", 5)}),
+    ("sciaspect_hybrid", {"local": ("local", 5), "global": ("global", 2), "easy": None}),
+    ("sciaspect_hybrid_global", {"local": ("local", 5), "global": ("global", 5)}),
     ("sciaspect_l2", {"hard": ("second", 3), "easy": None}),
     ("sciaspect_l2_hard", {"hard": ("second", 5)}),
     ("sciaspect_l2_easy", {"easy": None}),

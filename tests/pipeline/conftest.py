@@ -21,7 +21,7 @@ from citeweave.pipeline.stages import DataStages
 from citeweave.pipeline.suites import Suites
 
 TINY = [
-    *("training.steps=2", "training.batch=4", "training.warmup=0", "training.validation=0.02"),
+    *("training.steps=2", "training.batch=4", "training.warmup=0", "training.validation=0.1"),
     *("encoder.max_tokens=24", "graph.dimension=16", "graph.edges.epochs=1", "mining.anchors=60"),
 ]
 

@@ -17,6 +17,7 @@ OURS = {
     "cocite_fastrp",
     "intent_heads",
     "intent_spaces",
+    "mlm_start",
     "sciaspect_bands",
     "sciaspect_relations",
     "tiny",

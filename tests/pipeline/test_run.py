@@ -140,7 +140,7 @@ def test_bad_options_are_refused_before_anything_is_made(place, tmp_path, monkey
         ("specter", {"suites": {"csfcub": tmp_path}}, "--suite is 'csfcub'.*Did you mean 'csfcube'"),
         ("specter", {"init": "no/such/model/here"}, "not a known name"),
         ("signal_table", {"tables": table}, "no such file"),
-        ("signal_table", {}, "table 'coviews', which is not given"),
+        ("signal_table", {}, "needs the table 'coviews'"),
     ]:
         recipe = load_recipe(name) if "/" in name else tiny(name)
         with pytest.raises(UserError, match=message):

@@ -12,10 +12,11 @@ from fastapi.testclient import TestClient
 pytest.importorskip("schemathesis", reason="pip install schemathesis")
 
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
+from starlette.testclient import httpx
 
 SETTINGS = {"max_examples": 5, "derandomize": True, "database": None, "deadline": None}
 NAMES = ("status_code", "content_type", "response_schema")
@@ -83,7 +84,10 @@ def check_operation(client: TestClient, operation: Any, mode: Any) -> bool:
         if isinstance(sent.get("data"), bytes | str):
             sent["content"] = sent.pop("data")
         sent = {name: sent[name] for name in ("method", "url", "params", "headers", "json", "content") if name in sent}
-        response = client.request(**sent)
+        try:
+            response = client.request(**sent)
+        except httpx.InvalidURL:  # the client sends no address of more than 64 kB
+            reject()
         assert response.status_code < 500 or response.status_code == 503, (sent, response.text)
         case.validate_response(response, checks=CHECKS)
 
