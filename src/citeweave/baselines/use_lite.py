@@ -126,7 +126,7 @@ def _norm(own: dict[str, Tensor], part: str, x: Tensor) -> Tensor:
 def _attend(own: dict[str, Tensor], x: Tensor, mask: Tensor) -> Tensor:
     torch, place = require("torch", extra="baselines"), "MultiheadAttention/"
     wide = x @ own[f"{place}qkv_transform_single/kernel"] + own[f"{place}qkv_transform_single/bias"]
-    heads = wide.unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)  # (3, texts, heads, tokens, size)
+    heads = wide.view(*wide.shape[:2], 3, HEADS, -1).permute(2, 0, 3, 1, 4)  # (3, texts, heads, tokens, size)
     seen = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask[:, None, None, :])
     joined: Tensor = seen.transpose(1, 2).flatten(2)  # (texts, tokens, dimension)
     return joined @ own[f"{place}output_transform_single/kernel"] + own[f"{place}output_transform_single/bias"]
