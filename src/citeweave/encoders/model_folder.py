@@ -188,6 +188,14 @@ def _check_weights(folder: Path) -> None:
         raise InputError(f"{folder} has no weights (model.safetensors); copy or download the complete model")
 
 
+def reads_title_apart(folder: Path) -> bool:
+    """Return whether a model folder encodes titles and abstracts apart."""
+    path = folder / TITLE_ABSTRACT / "config.json"
+    if path.is_file():
+        check_format(path, read_json(path), TITLE_ABSTRACT_FORMAT, TITLE_ABSTRACT_VERSION)
+    return path.is_file()
+
+
 def _read_sentence_transformer(folder: Path) -> ModelFolder:
     kinds, paths = _modules(folder)
     if unknown := [
@@ -209,8 +217,7 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
     prompt = _default_prompt(folder)
     words = folder / ASPECT_WORDS if (folder / ASPECT_WORDS).is_dir() else None
     beside = ASPECT_WORDS if words else ""
-    if (path := folder / TITLE_ABSTRACT / "config.json").is_file():
-        check_format(path, read_json(path), TITLE_ABSTRACT_FORMAT, TITLE_ABSTRACT_VERSION)
+    if reads_title_apart(folder):
         beside = f"{ASPECT_WORDS}+{TITLE_ABSTRACT}" if words else TITLE_ABSTRACT
     task = transformer.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":

@@ -126,7 +126,7 @@ def read_gguf(members: list[Path], scratch: Path) -> TorchEncoder:
     require("gguf", extra="gguf")
     torch, transformers = require("torch", extra="minilm"), require("transformers", extra="minilm")
     (path,) = members
-    common = {"gguf_file": path.name, "local_files_only": True}
+    common = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     # transformers draws a progress bar here that it has no option for
     with silence_transformers(transformers), redirect_stderr(io.StringIO()), refuse_unusable(path):
         tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **common)

@@ -111,6 +111,7 @@ FILES = {
     "citeweave-objects": ("citeweave-objects.json", "remote.fetch:decode_listing"),
     "citeweave-aspects": ("aspects/config.json", "encoders.aspects:find_heads"),
     "citeweave-aspect-words": ("config.json", "encoders.pooling:read_aspect_words"),
+    "citeweave-title-abstract": ("title_abstract/config.json", "encoders.model_folder:reads_title_apart"),
     "citeweave-delta": ("delta.json", "encoders.delta:read_delta"),
     "citeweave-library": ("library.json", "serve.prepare_library:LibraryFolder"),
     RUN: ("run.json", "pipeline.run_folder:read_record"),
