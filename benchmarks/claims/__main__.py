@@ -31,7 +31,7 @@ def prepare(options: argparse.Namespace) -> None:
     for name, folder in parse_starts(options.start).items():
         pack_start_model(folder or name, options.output / f"{name}.start")
     for corpus in options.corpora:
-        work = options.work or options.output / "work"
+        work = options.work or options.output / "stages"
         preparation = StudyPreparation(
             options.data, corpus, work, papers=options.papers, device=options.device, aligner=options.aligner
         )

@@ -1,6 +1,6 @@
 """The study's corpora as the texts have them: whole reference lists, a pool of papers with abstracts, an audited graph.
 
-    study = import_study(Path("data"), "elife", Path("study/work"))
+    study = import_study(Path("data"), "elife", Path("study/stages"))
     study.corpus, study.pool            papers and everything they cite; a file with the ids of papers with abstracts
     audit_graph(complete, learned, held, suite)
 

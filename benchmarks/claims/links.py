@@ -3,7 +3,7 @@
     predict_links(Path("study/"), ["elife"], ["fastrp-256"])      study/elife.links.json
 
 Five percent of the citations are held out, five seeds; ways to embed nodes are those of `benchmarks/links.py`. Needs the
-corpora that `prepare` left in `study/work`.
+corpora that `prepare` left in `study/stages`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def predict_links(folder: Path, corpora: Sequence[str], methods: Sequence[str] =
     for method in methods:
         choose(method, WAYS, "--methods")
     for name in corpora:
-        place = folder / "work" / name / "learned"
+        place = folder / "stages" / name / "learned"
         if not place.is_dir():
             raise UserError(f"{place} does not exist; `prepare` makes it")
         corpus = Corpus.open(place)

@@ -2,7 +2,7 @@
 
     study/elife.bundle          papers of the pool, suites, samples; what was audited, what cannot be mined and why
     study/START.start           a start model
-    study/work/                 stages on the way; what is done is not done again
+    study/stages/               stages on the way; what is done is not done again
 
 Anchors are SPECTER's query papers for every system: papers of the pool that cite another one (SciNCL, section 4.2: "same
 count as SPECTER"; the theses also start from its queries). Systems that draw from citing sentences keep their own.
