@@ -21,7 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.claims import __main__ as command
 from benchmarks.claims import data, pieces, verdicts
 from benchmarks.claims.claims import CLAIMS, ITEMS, TEXTS, Claim
-from benchmarks.claims.run import Machine, options_of, planned_runs, run_study, with_warmup
+from benchmarks.claims.evaluate import options_of, with_warmup
+from benchmarks.claims.run import Machine, planned_runs, run_study
 from benchmarks.claims.systems import SYSTEMS, chosen
 from benchmarks.table.bundle import read_bundle
 from benchmarks.table.reports import RunReport, View, read_runs

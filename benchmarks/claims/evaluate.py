@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.claims.run import options_of, with_warmup
+import numpy as np
+
 from benchmarks.claims.systems import START, STARTS
 from benchmarks.table.bundle import Bundle
 from benchmarks.table.judging import (
@@ -30,6 +31,7 @@ from benchmarks.table.judging import (
 )
 from benchmarks.table.reports import RunReport, View, write_run
 from benchmarks.table.worker import answering_of, train_in_place
+from citeweave.core.errors import CiteweaveError
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.model_folder import ASPECT_WORDS
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
     from benchmarks.claims.run import Run, Worker
 
 DISTANCES = ("l2", "cosine")
+NEVER = 10**9
+WARMUP = 0.1
+"""Warm-ups that are written in steps last at most this share of a run."""
+
 MAPPED = (START, "specter")
 """Systems whose first seed is drawn as a map: figure 2 of SPECTER."""
 
@@ -198,3 +204,31 @@ def _map_quality(answering: Answering, suite: Suite) -> dict[str, Any]:
         return {}
     drawn = TopicMap(answering.whole, suite).make(seed=0)
     return {"map": {"homogeneity": drawn.homogeneity, "completeness": drawn.completeness, "papers": len(drawn.xy)}}
+
+
+def options_of(table: Mapping[str, Any], seed: int, steps: int = 0) -> Any:
+    """Return the training options of a system's table for one seed: its own epochs, checks only where it stops by them."""
+    from citeweave.training.options import ACCURACY, training_options
+
+    own = {**table, "seed": seed, "seeds": 1, "checkpoint_every": NEVER}
+    own |= {"steps": steps} if steps else {}
+    if not own.get("patience"):
+        own |= {"check_every": NEVER, "validation": 0.0}
+    if "." in str(own.get("watch", ACCURACY)):
+        own["watch"] = ACCURACY  # a task of the corpus suite, whose queries the study does not hold out
+    return training_options(own)
+
+
+def with_warmup(options: Any, groups: Any) -> tuple[Any, dict[str, Any]]:
+    """Return options whose warm-up fits the run, and how long the run is."""
+    from citeweave.training.data import Batches
+
+    batches = Batches(groups, options)
+    if not batches.per_epoch:
+        raise CiteweaveError("there is no sample to train on")
+    steps = options.steps or round(options.epochs * batches.per_epoch)
+    a_step = float(np.mean([len(batches.at(step).papers) for step in range(min(20, batches.per_epoch))]))
+    warmup = options.warmup if options.warmup < 1 else min(options.warmup, max(1, round(WARMUP * steps)))
+    epochs = round(steps / batches.per_epoch, 2)
+    length = {"steps": steps, "papers": round(steps * a_step), "epochs": epochs}
+    return dataclasses.replace(options, warmup=float(warmup)), length

@@ -13,7 +13,6 @@ Recipes that begin with another recipe's model get the one of their own seed, wh
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import multiprocessing
 import os
@@ -44,10 +43,6 @@ SLOWER = {"smollm2": 10.0}
 
 HURRY = 1.3
 """A run is begun if so many times its estimate fits the time left."""
-
-NEVER = 10**9
-WARMUP = 0.1
-"""Warm-ups that are written in steps last at most this share of a run."""
 
 
 @dataclass(frozen=True)
@@ -297,31 +292,3 @@ class _EveryBoundary:
                 if number == len(self.known):
                     raise
         return []
-
-
-def options_of(table: Mapping[str, Any], seed: int, steps: int = 0) -> Any:
-    """Return the training options of a system's table for one seed: its own epochs, checks only where it stops by them."""
-    from citeweave.training.options import ACCURACY, training_options
-
-    own = {**table, "seed": seed, "seeds": 1, "checkpoint_every": NEVER}
-    own |= {"steps": steps} if steps else {}
-    if not own.get("patience"):
-        own |= {"check_every": NEVER, "validation": 0.0}
-    if "." in str(own.get("watch", ACCURACY)):
-        own["watch"] = ACCURACY  # a task of the corpus suite, whose queries the study does not hold out
-    return training_options(own)
-
-
-def with_warmup(options: Any, groups: Any) -> tuple[Any, dict[str, Any]]:
-    """Return options whose warm-up fits the run, and how long the run is."""
-    from citeweave.training.data import Batches
-
-    batches = Batches(groups, options)
-    if not batches.per_epoch:
-        raise CiteweaveError("there is no sample to train on")
-    steps = options.steps or round(options.epochs * batches.per_epoch)
-    a_step = float(np.mean([len(batches.at(step).papers) for step in range(min(20, batches.per_epoch))]))
-    warmup = options.warmup if options.warmup < 1 else min(options.warmup, max(1, round(WARMUP * steps)))
-    epochs = round(steps / batches.per_epoch, 2)
-    length = {"steps": steps, "papers": round(steps * a_step), "epochs": epochs}
-    return dataclasses.replace(options, warmup=float(warmup)), length
