@@ -7,7 +7,8 @@
     python -m benchmarks.claims pieces study/ -o pieces/        folders of at most 41.5 MB, to carry one by one
     python -m benchmarks.claims join pieces/ -o study/          there: the files of all pieces that are at hand
     python -m benchmarks.claims plan study/                     the runs in their order, with estimated seconds
-    python -m benchmarks.claims links study/                    link prediction, on a CPU
+    python -m benchmarks.claims costly study/                   intents and BigGraph-style vectors, on a GPU; then prepare again
+    python -m benchmarks.claims links study/                    link prediction
 
 DATA holds peerread_plus, elife and csfcube. Run it from the root of the repository with PYTHONPATH=src. `run` needs numpy,
 numba, scipy, scikit-learn, torch, transformers, safetensors and the folder of bundles alone.
@@ -33,10 +34,26 @@ def prepare(options: argparse.Namespace) -> None:
     for corpus in options.corpora:
         work = options.work or options.output / "stages"
         preparation = StudyPreparation(
-            options.data, corpus, work, papers=options.papers, device=options.device, aligner=options.aligner
+            options.data,
+            corpus,
+            work,
+            study=options.output,
+            papers=options.papers,
+            device=options.device,
+            aligner=options.aligner,
         )
         systems = chosen(options.systems, options.skip)
         prepare_study(preparation, systems, options.output / f"{corpus}.bundle", without=options.without)
+
+
+def costly(options: argparse.Namespace) -> None:
+    """Make what wants a GPU of the preparation: intents of citing sentences, node vectors trained edge by edge."""
+    from benchmarks.claims.costly import make_intents, make_nodes
+
+    if "intents" in options.only:
+        make_intents(options.output, options.corpora)
+    if "edges" in options.only:
+        make_nodes(options.output, options.corpora, options.systems)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -75,7 +92,7 @@ def links(options: argparse.Namespace) -> None:
     """Predict held-out citations by node vectors and keep the numbers beside the reports."""
     from benchmarks.claims.links import predict_links
 
-    predict_links(options.output, options.corpora, options.methods)
+    predict_links(options.output, options.corpora, options.methods, seeds=options.seeds)
 
 
 def show(options: argparse.Namespace) -> None:
@@ -90,7 +107,7 @@ def main() -> None:
         prog="python -m benchmarks.claims", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(required=True)
-    for verb in (prepare, run, plan, pieces, join, links, show):
+    for verb in (prepare, costly, run, plan, pieces, join, links, show):
         own = verbs.add_parser(verb.__name__, help=verb.__doc__)
         own.set_defaults(verb=verb)
         if verb in (pieces, join):
@@ -99,9 +116,9 @@ def main() -> None:
             own.add_argument("-o", "--output", type=Path, required=True)
         else:
             own.add_argument("output", type=Path, help="folder of bundles and reports")
-        if verb in (prepare, run, plan, links):
+        if verb in (prepare, costly, run, plan, links):
             own.add_argument("--corpora", nargs="+", default=list(CORPORA))
-        if verb in (prepare, run, plan):
+        if verb in (prepare, costly, run, plan):
             own.add_argument("--systems", nargs="+", default=[], help="only these")
         if verb in (prepare, run):
             own.add_argument("--device", default="cpu" if verb is prepare else "auto")
@@ -114,6 +131,7 @@ def main() -> None:
     sub["prepare"].add_argument(
         "--without", nargs="+", default=[], choices=COSTLY, help="what takes hours on two cores"
     )
+    sub["costly"].add_argument("--only", nargs="+", default=list(COSTLY), choices=COSTLY)
     sub["prepare"].add_argument("--work", type=Path, help="folder for stages; default: inside the output")
     sub["prepare"].add_argument("--aligner", default="minilm", help="model that aligns sentences for aspire_ts")
     sub["prepare"].add_argument("--papers", type=int, default=0, help="only the first so many papers")
@@ -125,6 +143,7 @@ def main() -> None:
     )
     sub["run"].add_argument("--tier", type=int, default=4, help="only systems up to this tier")
     sub["links"].add_argument("--methods", nargs="+", default=[])
+    sub["links"].add_argument("--seeds", type=int, default=1)
     sub["show"].add_argument("--page", type=Path, default=Path("docs/claims.md"))
     sub["show"].add_argument("--keep", type=Path, help="folder to keep the packed reports in, such as docs/reports")
     sub["show"].add_argument("--resamples", type=int, default=10_000)

@@ -258,7 +258,7 @@ def _links_section(folder: Path) -> str:
     said = "\n".join(f"- {where}: {what}" for where, what in LINK_ROWS.items())
     table = markdown(lines) if len(lines) > 1 else f"{NOT_RUN}: `python -m benchmarks.claims links`."
     return (
-        f"## Link prediction\n\nFive percent of the citations held out, mean over three seeds.\n\n{said}\n\n{table}\n"
+        f"## Link prediction\n\nFive percent of the citations, or of the co-citations, held out.\n\n{said}\n\n{table}\n"
     )
 
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.claims.costly import graph_of, intents_path, known_nodes, nodes_path
 from benchmarks.claims.data import audit_graph, graph_figures, import_study
 from benchmarks.claims.systems import COSTLY, System, costs_of, not_trained_here
 from benchmarks.table.bundle import (
@@ -51,11 +53,22 @@ class StudyPreparation(Preparation):
     """One corpus on its way into a bundle of the study."""
 
     def __init__(
-        self, data: Path, name: str, work: Path, *, papers: int = 0, device: str = "cpu", aligner: str = ALIGNER
+        self,
+        data: Path,
+        name: str,
+        work: Path,
+        *,
+        study: Path | None = None,
+        papers: int = 0,
+        device: str = "cpu",
+        aligner: str = ALIGNER,
     ) -> None:
-        study = import_study(data, name, work / name, papers=papers)
-        super().__init__(data, name, work, study.corpus, pool=study.pool, device=device, start=aligner)
-        self.pool = read_rows(study.pool, self.learned, "--pool", self.reporter)  # (pool,)
+        self.study = study or work
+        imported = import_study(data, name, work / name, papers=papers)
+        super().__init__(data, name, work, imported.corpus, pool=imported.pool, device=device, start=aligner)
+        if (overlay := intents_path(self.study, name)).is_dir():
+            self.options = dataclasses.replace(self.options, intents=str(overlay))
+        self.pool = read_rows(imported.pool, self.learned, "--pool", self.reporter)  # (pool,)
         is_pool = np.zeros(len(self.learned), bool)
         is_pool[self.pool] = True
         cites = np.zeros(len(self.learned), bool)
@@ -73,7 +86,9 @@ class StudyPreparation(Preparation):
         stages, read, run = self._stages(system, self.imported, self.options)
         if stages.is_oracle:
             raise UserError("it learns from the labels of the suites, whose papers the study keeps out of its pool")
-        material = stages.make(stages.audit(self.imported), self.suites)
+        known = nodes_path(self.study, self.name, graph_of(system))
+        with known_nodes(known, self.pool) if known.is_file() else nullcontext():
+            material = stages.make(stages.audit(self.imported), self.suites)
         if read.alignment is not None:
             material = align_stage(run, material, dataclasses.replace(read.alignment, encoder=self.start))
         if TEACHER in read.training.losses:
@@ -97,6 +112,12 @@ class StudyPreparation(Preparation):
             "bands": run.stage_metadata("samples").get("bands", {}),
         }
         return found, table, material.corpus
+
+    def made_elsewhere(self, system: System) -> set[str]:
+        """Return what is costly about a system and was made by `costly`."""
+        has_nodes = nodes_path(self.study, self.name, graph_of(system)).is_file()
+        found = {"intents": intents_path(self.study, self.name).is_dir(), "edges": has_nodes}
+        return {name for name, is_made in found.items() if is_made}
 
     def _node_vectors(self, material: TrainingInputs) -> PackedTeacher:
         """Pack the node vectors of the pool, zeros where a paper has none."""
@@ -145,7 +166,7 @@ def prepare_study(
     impossible: dict[str, str] = {}
     for system in systems:
         begun = time.monotonic()
-        if costly := sorted(costs_of(system) & set(without)):
+        if costly := sorted((costs_of(system) & set(without)) - preparation.made_elsewhere(system)):
             impossible[system.name] = f"left out: {'; '.join(COSTLY[name] for name in costly)}"
             continue
         try:

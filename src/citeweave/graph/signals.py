@@ -337,8 +337,12 @@ def unite_signals(
 
 
 def symmetrize(union: Csr) -> Adjacency:
-    """Add the transpose of a union of signals: with only the strongest kept, an edge may be missing in one direction."""
-    return Adjacency((union, union.transposed()))
+    """Add the transpose of a union of signals: with only the strongest kept, an edge may be missing in one direction.
+
+    A union that is symmetric already, such as all co-citations, stays as it is: every pair counts once in each direction.
+    """
+    alone = Adjacency((union,))
+    return alone if alone.is_symmetric else Adjacency((union, union.transposed()))
 
 
 @dataclass(frozen=True, slots=True)
