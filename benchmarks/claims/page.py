@@ -17,7 +17,16 @@ import numpy as np
 from benchmarks.claims.claims import CLAIMS, CURVES, GRID, ITEMS, LINK_ROWS, TEXTS, Claim
 from benchmarks.claims.links import links_path
 from benchmarks.claims.systems import CORPORA, START, STARTS, SYSTEMS, not_trained_here
-from benchmarks.claims.verdicts import NOT_RUN, Results, Test, mean_and_range, read_results, test_claims, verdict
+from benchmarks.claims.verdicts import (
+    NOT_RUN,
+    Results,
+    Test,
+    is_provisional,
+    mean_and_range,
+    read_results,
+    test_claims,
+    verdict,
+)
 from benchmarks.table.facts import bundle_facts
 from benchmarks.table.reports import pack_runs, packed_path
 from benchmarks.table.tables import NOTHING, lead_text, markdown
@@ -25,6 +34,7 @@ from citeweave.core.plots import draw_bars, draw_curves
 from citeweave.evaluation.compare import OVERALL
 
 MAIN = "mlm"
+PROVISIONAL = ", provisional"
 FACTS = "claims.json"
 """What the bundles say of themselves, beside the packed reports: the page can be written without the bundles."""
 
@@ -42,8 +52,8 @@ Each table and figure of the five texts, asked again on open data: reproduced, r
 **The test, named before any result.** A claim "first > second" is tested by the paired bootstrap over queries and training
 seeds ({resamples:,} resamples, 95 % intervals). All tests of one text are corrected together (Holm). From the main start,
 `{main}`, a claim is *reproduced* if a corpus favors the first system at a corrected p under 0.05 and none the second,
-*reversed* if it is the other way round, *contradictory* if both happen, otherwise *inconclusive*. Other starts are shown beside
-it. Systems are compared by the distance that they were trained with (L2 for triplet losses, cosine for contrastive ones,
+*reversed* if it is the other way round, *contradictory* if both happen, otherwise *inconclusive*; *provisional* if a system has
+fewer seeds than planned. Other starts are shown beside it. Systems are compared by the distance that they were trained with (L2 for triplet losses, cosine for contrastive ones,
 their own distance between sentences for ASPIRE); the difference by cosine for both is beside it.
 
 **Conditions.** Whole reference lists; pool = papers with abstracts; anchors = papers that cite another one of the pool, the
@@ -155,7 +165,9 @@ def _summary(tests: Sequence[Test]) -> str:
         claims = [claim for claim in CLAIMS if claim.text == text]
         verdicts = [verdict(_of(tests, claim), MAIN) for claim in claims]
         lines.append([TEXTS[text], str(len(claims)), *(str(verdicts.count(word)) for word in lines[0][2:])])
-    return f"## Summary\n\n{markdown(lines)}\n"
+    early = sum(is_provisional(_of(tests, claim), MAIN) for claim in CLAIMS)
+    said = f"{early} verdicts are provisional: some of their systems have fewer seeds than planned (five, or three).\n"
+    return f"## Summary\n\n{markdown(lines)}\n" + (f"\n{said}" if early else "")
 
 
 def _of(tests: Sequence[Test], claim: Claim) -> list[Test]:
@@ -172,7 +184,8 @@ def _text_section(text: str, tests: Sequence[Test]) -> str:
         metric = "mean of the tasks" if claim.metric == OVERALL else claim.metric
         shown = f"CSFCube {metric}" if claim.view == "csfcube" else metric
         line = [f"{claim.better} > {claim.worse}", shown, claim.where, claim.published, *cells]
-        lines.append([*line, verdict(list(found.values()), MAIN)])
+        own_tests = list(found.values())
+        lines.append([*line, verdict(own_tests, MAIN) + (PROVISIONAL if is_provisional(own_tests, MAIN) else "")])
     items = markdown([["table or figure", "answered"], *([name, where] for name, where in ITEMS[text].items())])
     count = sum(test.claim.text == text for test in tests)
     return f"## {TEXTS[text]}\n\n{markdown(lines)}\n\n{count} tests, corrected together.\n\n{items}\n"

@@ -108,6 +108,15 @@ def _every() -> dict[str, System]:
 SYSTEMS = _every()
 
 
+def planned_seeds(name: str) -> int:
+    """Return the number of seeds that a system is to have; a start is not trained.
+
+    >>> planned_seeds("specter"), planned_seeds("start")
+    (5, 1)
+    """
+    return SYSTEMS[name].seeds if name in SYSTEMS else 1
+
+
 def chosen(names: Sequence[str] = (), skipped: Sequence[str] = ()) -> list[System]:
     """Return the systems of these names, all where none is named, by priority."""
     for name in (*names, *skipped):

@@ -16,17 +16,17 @@ one text are corrected together. A claim is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.claims.claims import Claim
-from benchmarks.claims.systems import CORPORA, STARTS
+from benchmarks.claims.systems import CORPORA, STARTS, planned_seeds
 from benchmarks.table.packing import unpack
 from benchmarks.table.reports import RunReport, packed_path, read_run, read_runs
 from citeweave.core.errors import CiteweaveError
-from citeweave.evaluation.compare import OVERALL, Difference, compare, holm
+from citeweave.evaluation.compare import OVERALL, Comparison, Difference, compare, holm
 
 REPRODUCED, REVERSED, CONTRADICTORY, UNKNOWN, NOT_RUN = (
     *("reproduced", "reversed", "contradictory", "inconclusive", "not run"),
@@ -82,12 +82,15 @@ def _packed(folder: Path, setting: str) -> list[RunReport]:
 
 def test_claims(results: Results, claims: Sequence[Claim], *, resamples: int = 10_000) -> list[Test]:
     """Test every claim in every setting that has its systems, corrected within each text."""
-    tests = [
-        test
-        for claim in claims
-        for setting, systems in results.items()
-        if (test := _test(claim, setting, systems, resamples)) is not None
-    ]
+    tests = []
+    for setting, systems in results.items():
+        compared = _Compared(systems, claims, resamples)
+        found = ((claim, compared.lead(claim)) for claim in claims)
+        tests += [
+            Test(claim, setting, *lead, (len(systems[claim.better]), len(systems[claim.worse])), compared.beside(claim))
+            for claim, lead in found
+            if lead is not None
+        ]
     for text in {test.claim.text for test in tests}:
         places = [at for at, test in enumerate(tests) if test.claim.text == text]
         corrected = holm([tests[at].lead.p for at in places])
@@ -96,34 +99,49 @@ def test_claims(results: Results, claims: Sequence[Claim], *, resamples: int = 1
     return tests
 
 
-def _test(claim: Claim, setting: str, systems: Mapping[str, Sequence[RunReport]], resamples: int) -> Test | None:
-    if claim.better not in systems or claim.worse not in systems:
-        return None
-    lead = _lead(claim, claim.view, systems, resamples)
-    if lead is None:
-        return None
-    difference, values = lead
-    other = _lead(claim, f"{claim.view}, cosine", systems, 2)
-    seeds = len(systems[claim.better]), len(systems[claim.worse])
-    return Test(claim, setting, difference, values, seeds, None if other is None else other[0].points)
+@dataclass(frozen=True)
+class _Compared:
+    """All systems of one setting that claims name, compared once per view: queries are drawn once for all of them."""
+
+    systems: Mapping[str, Sequence[RunReport]]
+    claims: Sequence[Claim]
+    resamples: int
+    _known: dict[tuple[str, str], Comparison | None] = field(default_factory=dict)
+
+    def lead(self, claim: Claim) -> tuple[Difference, tuple[float, float]] | None:
+        """Return by how much the system that is said to be better leads, and the values of both."""
+        found = self._compare(claim.view, claim.view, "" if claim.metric == OVERALL else claim.metric, self.resamples)
+        return None if found is None else _lead_in(found, claim)
+
+    def beside(self, claim: Claim) -> float | None:
+        """Return the lead by cosine for both; a system that was trained by cosine stands for itself."""
+        metric = "" if claim.metric == OVERALL else claim.metric
+        found = self._compare(f"{claim.view}, cosine", claim.view, metric, 2)
+        lead = None if found is None else _lead_in(found, claim)
+        return None if lead is None else lead[0].points
+
+    def _compare(self, view: str, otherwise: str, metric: str, resamples: int) -> Comparison | None:
+        named = {name for claim in self.claims if claim.view == otherwise for name in (claim.better, claim.worse)}
+        reports = {}
+        for system in sorted(named & self.systems.keys()):
+            views = [run.views.get(view) or run.views.get(otherwise) for run in self.systems[system]]
+            if all(each is not None and (not metric or metric in each.metrics) for each in views):
+                reports[system] = [each.as_report(system) for each in views if each is not None]
+        seen = (run.views.get(otherwise) for own in self.systems.values() for run in own)
+        headline = next((each.headline for each in seen if each is not None), ())
+        chosen = [metric] if metric and metric not in headline else []
+        key = view, ",".join(chosen)
+        if key not in self._known:
+            try:
+                self._known[key] = compare(reports, metrics=chosen, resamples=resamples)
+            except CiteweaveError:
+                self._known[key] = None
+        return self._known[key]
 
 
-def _lead(
-    claim: Claim, view: str, systems: Mapping[str, Sequence[RunReport]], resamples: int
-) -> tuple[Difference, tuple[float, float]] | None:
-    """Return by how much the first system leads; by cosine, a view that was trained by cosine stands for itself."""
-    reports = {}
-    for name in (claim.better, claim.worse):
-        views = [run.views.get(view) or (run.views.get(claim.view) if ", " in view else None) for run in systems[name]]
-        if not all(each is not None for each in views):
-            return None
-        reports[name] = [each.as_report(name) for each in views if each is not None]
-    try:
-        found = compare(reports, metrics=() if claim.metric == OVERALL else [claim.metric], resamples=resamples)
-    except CiteweaveError:
-        return None
+def _lead_in(found: Comparison, claim: Claim) -> tuple[Difference, tuple[float, float]] | None:
     for each in found.differences:
-        if each.metric == claim.metric:
+        if each.metric == claim.metric and {each.first, each.second} == {claim.better, claim.worse}:
             turned = each.first == claim.worse
             points, low, high = (-each.points, -each.high, -each.low) if turned else (each.points, each.low, each.high)
             values = (found.values[claim.better][claim.metric], found.values[claim.worse][claim.metric])
@@ -143,6 +161,20 @@ def verdict(tests: Sequence[Test], main: str) -> str:
     if {1, -1} <= signs:
         return CONTRADICTORY
     return REPRODUCED if 1 in signs else REVERSED if -1 in signs else UNKNOWN
+
+
+def is_provisional(tests: Sequence[Test], main: str) -> bool:
+    """Return whether a test of the main start had fewer seeds than its systems are to have.
+
+    >>> is_provisional([], "mlm")
+    False
+    """
+    return any(
+        seeds < planned_seeds(name)
+        for test in tests
+        if test.setting.partition(".")[2] == main
+        for seeds, name in zip(test.seeds, (test.claim.better, test.claim.worse), strict=True)
+    )
 
 
 def mean_and_range(runs: Sequence[RunReport], metric: str, view: str = "corpus") -> tuple[float, float, float] | None:

@@ -14,7 +14,7 @@ from .conftest import refused
 
 
 def row_of(rng: np.random.Generator, at: int) -> dict:
-    labels = {"answer": int(rng.integers(3)), "told": int(rng.integers(3))}
+    labels = {"label": int(rng.integers(3)), "predicted": int(rng.integers(3))}
     return {"m": rng.random(), "fold": at % 2, "weight": rng.random() + 0.1, **labels}
 
 
@@ -34,18 +34,18 @@ def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct):
     rng = np.random.default_rng(distinct)
     answer, told = rng.integers(distinct, size=(2, 90)) / 7
     weights = rng.multinomial(90, np.full(90, 1 / 90), size=70)  # more than walk together
-    found = metrics.derive_resamples("kendalltau", {"answer": answer, "told": told}, weights)
+    found = metrics.derive_resamples("kendalltau", {"label": answer, "predicted": told}, weights)
     expected = [kendalltau(np.repeat(answer, row), np.repeat(told, row)).statistic for row in weights]
     assert found.tolist() == expected
 
 
 def test_tau_where_nothing_can_be_told():
-    columns = {"answer": np.array([1.0, 1.0, 2.0]), "told": np.array([3.0, 4.0, 5.0])}
+    columns = {"label": np.array([1.0, 1.0, 2.0]), "predicted": np.array([3.0, 4.0, 5.0])}
     weights = np.array([[1, 1, 0], [0, 0, 3], [0, 1, 1], [0, 0, 0]])
     assert metrics.derive_resamples("kendalltau", columns, weights).tolist() == [0.0, 0.0, 1.0, 0.0]
     for way in ("kendalltau", "pearsonr"):
         with pytest.raises(ValueError, match="not finite"):
-            metrics.derive_resamples(way, {**columns, "told": np.array([1.0, np.nan, 2.0])}, weights)
+            metrics.derive_resamples(way, {**columns, "predicted": np.array([1.0, np.nan, 2.0])}, weights)
 
 
 def test_correlations_are_those_of_scipy_and_0_where_nothing_varies():
@@ -75,7 +75,7 @@ SKLEARN = {
 
 def derived(names, truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     pairs = zip(truth.tolist(), predicted.tolist(), strict=True)
-    rows = {str(at): {"answer": answer, "told": told} for at, (answer, told) in enumerate(pairs)}
+    rows = {str(at): {"label": answer, "predicted": told} for at, (answer, told) in enumerate(pairs)}
     return {name: metrics.derive_metric(name, rows, name) for name in names}
 
 
@@ -123,7 +123,7 @@ CLASSES = [  # what was not predicted is wrong, and no class
 
 @pytest.mark.parametrize(("answers", "told", "expected"), CLASSES)
 def test_metrics_of_classes(answers, told, expected):
-    rows = {str(at): {"answer": a, "told": b} for at, (a, b) in enumerate(zip(answers, told, strict=True))}
+    rows = {str(at): {"label": a, "predicted": b} for at, (a, b) in enumerate(zip(answers, told, strict=True))}
     assert {name: metrics.derive_metric(name, rows, name) for name in expected} == pytest.approx(expected)
 
 
@@ -136,7 +136,7 @@ def test_rows_of_one_paper_are_drawn_together():
 
 def test_a_seed_draws_the_same_rows_and_intervals_hold_the_value():
     assert sum(compare.resample_blocks(10, 1234)) == 1234
-    rows = {str(at): {"map": (at % 10) / 10, "answer": at % 3, "told": at % 2} for at in range(100)}
+    rows = {str(at): {"map": (at % 10) / 10, "label": at % 3, "predicted": at % 2} for at in range(100)}
     outcome = metrics.Outcome("t", "x", {"map": "mean", "f1": "f1_macro"}, rows)
     first = compare.resample_together([outcome], "map", 300, seed=5)[0]
     assert (first == compare.resample_together([outcome], "map", 300, seed=5)[0]).all()
@@ -160,7 +160,7 @@ def test_an_interval_covers_the_truth_about_as_often_as_it_says():
 def test_systems_together_are_systems_one_by_one(way):
     rng = np.random.default_rng(4)
     names = [f"r{at}" for at in range(60)]
-    answers = {name: {"answer": int(rng.integers(3))} for name in names}
+    answers = {name: {"label": int(rng.integers(3))} for name in names}
     tables = [{name: row_of(rng, at) | answers[name] for at, name in enumerate(names)} for _ in range(7)]
     systems = [metrics.columns_of(way, rows, "m") for rows in [*tables, tables[0]]]
     weights = compare.draw_resamples(names, 50, seed=3, purpose="test").astype(float)

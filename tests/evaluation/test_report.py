@@ -45,7 +45,7 @@ def report_value(names: list[str] | None = None, queries: int = 60) -> dict[str,
         for at, name in enumerate(names)
     }
     other = {name: {"map": float(rng.random()), "ndcg": float(rng.random())} for name in names}
-    probe = {name: {"answer": float(at), "told": float(-at)} for at, name in enumerate(names)}
+    probe = {name: {"label": float(at), "predicted": float(-at)} for at, name in enumerate(names)}
     means = {"map": "mean", "ndcg": "mean"}
     outcomes = [
         Outcome("cite", "ranking", means, ranking, {"queries": len(names), "papers": 0}),

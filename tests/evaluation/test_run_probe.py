@@ -46,7 +46,7 @@ FITS = {"classes": probes.fit_classes, "labels": probes.fit_labels, "numbers": p
 
 
 def told(outcome: Outcome) -> list[Any]:
-    return [row["told"] for row in outcome.rows.values()]
+    return [row["predicted"] for row in outcome.rows.values()]
 
 
 @pytest.mark.parametrize("kind", RULES)
@@ -54,7 +54,7 @@ def test_a_task_is_one_fit(kind):
     outcome = run_probe(task(kind), system(), "wrong")
     expected = FITS[kind](MATRIX[:TRAIN], ANSWERS[kind][:TRAIN], MATRIX[TRAIN:], RULES[kind])
     assert told(outcome) == expected.values.tolist() and list(outcome.rows) == IDS[TRAIN:]
-    assert [row["answer"] for row in outcome.rows.values()] == ANSWERS[kind][TRAIN:].tolist()
+    assert [row["label"] for row in outcome.rows.values()] == ANSWERS[kind][TRAIN:].tolist()
     assert outcome.kind == kind and outcome.how == METRICS[kind]
     assert outcome.coverage["training papers"] == TRAIN and outcome.coverage["test papers"] == TEST
     assert not any(number for what, number in outcome.coverage.items() if "without" in what or "zeros" in what)
@@ -75,10 +75,10 @@ def test_a_missing_paper_is_a_wrong_prediction(kind):
     outcome = run_probe(task(kind), system((2, 4, TRAIN, TRAIN + 5)), "wrong")
     nothing = {"classes": None, "labels": [0, 0, 0], "numbers": float(np.median(np.delete(TARGETS[:TRAIN], [2, 4])))}
     assert len(outcome.rows) == TEST
-    assert outcome.rows[IDS[TRAIN]]["told"] == outcome.rows[IDS[TRAIN + 5]]["told"] == nothing[kind]
+    assert outcome.rows[IDS[TRAIN]]["predicted"] == outcome.rows[IDS[TRAIN + 5]]["predicted"] == nothing[kind]
     learned, asked = np.delete(np.arange(TRAIN), [2, 4]), np.delete(np.arange(TRAIN, TRAIN + TEST), [0, 5])
     expected = FITS[kind](MATRIX[learned], ANSWERS[kind][learned], MATRIX[asked], RULES[kind])
-    assert [outcome.rows[IDS[row]]["told"] for row in asked] == expected.values.tolist()
+    assert [outcome.rows[IDS[row]]["predicted"] for row in asked] == expected.values.tolist()
     counts = {"training papers without vector": 2, "test papers without vector": 2}
     assert outcome.coverage.items() >= counts.items()
 

@@ -22,7 +22,7 @@ Classification metrics are scikit-learn's (0 where it divides by 0), from counts
                                b       1     3          1        1/2
                                c       0     0          1        0         macro F1 = their mean
 
-    >>> papers = {str(at): {"answer": label, "told": told} for at, (label, told) in enumerate(zip("aabc", "abbb"))}
+    >>> papers = {str(at): {"label": label, "predicted": told} for at, (label, told) in enumerate(zip("aabc", "abbb"))}
     >>> round(derive_metric("f1_macro", papers, "f1"), 4)
     0.3889
 
@@ -74,7 +74,7 @@ class Outcome:
     """Metric -> how it is derived from the rows: a name of `DERIVATIONS`."""
 
     rows: Rows
-    """Query, click or test paper -> its values; for probes `answer` (label) and `told` (prediction); `fold` and `field`."""
+    """Query, click or test paper -> its values; for probes `label` and `predicted`; `fold` and `field`."""
 
     coverage: Mapping[str, int] = field(default_factory=dict)
     """Counts: queries, candidates, missing vectors, dropped queries, and so on."""
@@ -125,9 +125,9 @@ def derive_resamples_of_systems(derivation: str, systems: Sequence[Columns], wei
         values = np.stack([columns["value"] for columns in systems])  # (systems, items)
         # a matrix product may sum two equal rows in different orders: equal systems must not differ in the last bit
         return np.asarray(np.round(values @ weights.T / weights.sum(axis=1), DIGITS))
-    truths = [columns["answer"] for columns in systems] if derivation == "kendalltau" else []
+    truths = [columns["label"] for columns in systems] if derivation == "kendalltau" else []
     if truths and all(np.array_equal(truths[0], truth) for truth in truths):
-        return _resample_taus(truths[0], np.stack([columns["told"] for columns in systems]), weights)
+        return _resample_taus(truths[0], np.stack([columns["predicted"] for columns in systems]), weights)
     return np.stack([derive_resamples(derivation, columns, weights) for columns in systems])
 
 
@@ -141,9 +141,9 @@ def columns_of(derivation: str, rows: Rows, metric: str) -> Columns:
         if derivation == "weighted":
             columns["weight"] = np.array([item["weight"] for item in items], np.float64)
         return columns
-    labels, predictions = [item["answer"] for item in items], [item["told"] for item in items]
+    labels, predictions = [item["label"] for item in items], [item["predicted"] for item in items]
     if derivation in REGRESSION_METRICS or (labels and isinstance(labels[0], list)):
-        return {"answer": np.array(labels, np.float64), "told": np.array(predictions, np.float64)}
+        return {"label": np.array(labels, np.float64), "predicted": np.array(predictions, np.float64)}
     return _class_flags(labels, predictions)
 
 
@@ -160,7 +160,7 @@ def _class_flags(labels: list[Any], predictions: list[Any]) -> Columns:
         for column in (labels, predictions)
     )
     positive = classes.index(1) if 1 in classes else len(classes) - 1
-    return {"answer": actual, "told": predicted, "positive": np.array([positive if len(classes) <= 2 else -1])}
+    return {"label": actual, "predicted": predicted, "positive": np.array([positive if len(classes) <= 2 else -1])}
 
 
 def _mean(columns: Columns, weights: Weights) -> Values:
@@ -272,7 +272,7 @@ def _from_flags(metric: str) -> Callable[[Columns, Weights], Values]:
     """Return the derivation of a classification metric from flags of classes or labels, (items, classes)."""
 
     def derivation(columns: Columns, weights: Weights) -> Values:
-        is_label, is_predicted = columns["answer"].astype(bool), columns["told"].astype(bool)
+        is_label, is_predicted = columns["label"].astype(bool), columns["predicted"].astype(bool)
         flagged = (flags.astype(np.float64) for flags in (is_label & is_predicted, is_predicted, is_label))
         hits, predicted, actual = (weights @ flags for flags in flagged)  # (resamples, classes)
         right = weights @ (is_label == is_predicted).all(axis=1) / weights.sum(axis=1)
@@ -301,7 +301,7 @@ def pearson(labels: NDArray[Any], predictions: NDArray[Any]) -> float:
 
 def _pearsons(columns: Columns, weights: Weights) -> Values:
     """Derive Pearson's correlation of labels and predictions, resample by resample."""
-    labels, predictions = columns["answer"], columns["told"]
+    labels, predictions = columns["label"], columns["predicted"]
     _check_finite(labels, predictions)
     drawn = (np.repeat(np.arange(weights.shape[1]), row.astype(np.int64)) for row in weights)
     return np.array([pearson(labels[items], predictions[items]) for items in drawn])
@@ -315,11 +315,11 @@ def _check_finite(*numbers: NDArray[Any]) -> None:
 def _rank_correlation(columns: Columns, weights: Weights) -> Values:
     """Derive Kendall's tau of labels and predictions in every resample.
 
-    >>> columns = {"answer": np.array([1.0, 2, 3, 4]), "told": np.array([1.0, 3, 2, 4])}
+    >>> columns = {"label": np.array([1.0, 2, 3, 4]), "predicted": np.array([1.0, 3, 2, 4])}
     >>> _rank_correlation(columns, np.array([[1, 1, 1, 1], [0, 2, 0, 1]])).round(4)
     array([0.6667, 1.    ])
     """
-    return np.asarray(_resample_taus(columns["answer"], columns["told"][None], weights)[0])
+    return np.asarray(_resample_taus(columns["label"], columns["predicted"][None], weights)[0])
 
 
 def _resample_taus(truth: NDArray[Any], predicted: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ from citeweave.evaluation.html import Block
 from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.paper_map import MAP_FILE, MapData, map_as_page, preview
 
-KIND, VERSION = "report", 1
+KIND, VERSION = "report", 2
 REPORT, PAGE = "report.json", "report.html"
 
 PER_QUERY = ("mean", "folds", "weighted")

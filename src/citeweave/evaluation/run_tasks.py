@@ -407,7 +407,7 @@ def _run_few_shot(
 def _prediction_rows(
     task: ProbeTask, predicted: NDArray[Any], in_test: NDArray[np.bool_], train_labels: NDArray[Any], missing: str
 ) -> dict[str, dict[str, Any]]:
-    """Return test paper -> its label ("answer") and prediction ("told"); by `wrong`, also of papers without a vector."""
+    """Return test paper -> its label and what was predicted; by `wrong`, also of papers without a vector."""
     predictions = iter(predicted.tolist())
     default = _default_prediction(task, train_labels)
     seen: Counter[str] = Counter()
@@ -417,9 +417,9 @@ def _prediction_rows(
         seen[paper] += 1
         name = paper if seen[paper] == 1 else f"{paper}#{seen[paper]}"
         if is_predicted:
-            rows[name] = {"answer": label, "told": next(predictions)}
+            rows[name] = {"label": label, "predicted": next(predictions)}
         elif missing == "wrong":
-            rows[name] = {"answer": label, "told": default}
+            rows[name] = {"label": label, "predicted": default}
     return rows
 
 
