@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.table.claims import claims_section
 from benchmarks.table.facts import BundleFacts, bundle_facts
 from benchmarks.table.judging import BY_L2, CORPUS, CSFCUBE, SCITLDR
 from benchmarks.table.ranking import Entries, Ranked, Standing, rank, sort_out, stand
@@ -58,7 +57,8 @@ seeds; with three seeds they are a little too narrow. Recipes that train sentenc
 train. `+` and `-` after a value: better or worse than `{start}`; `=`: no difference to `{best}` can be claimed, `>`: better than it.
 Bold: the best of a column. Each column is corrected by itself (Holm). MiniLM's vectors have length one; a recipe's do not, which matters
 to probes (`field`, `year`, `citations`) and not to cosines. MiniLM was trained on pairs of papers from the web, which cannot be audited.
-GPU seconds, pools by L2, SciNCL with other graphs and verdicts on 43 published claims are in [history/results.md](history/results.md).
+GPU seconds, pools by L2 and SciNCL with other graphs are in [history/results.md](history/results.md); the texts' claims under the
+texts' conditions are in [claims.md](claims.md).
 """
 
 HISTORY_HEAD = """## Details of the table of all recipes
@@ -82,7 +82,6 @@ def write_section(folder: Path, page: Path, corpora: Sequence[str], *, resamples
     """Write the section into a page, and its details into the page of the same name in `history/`."""
     parts = [HEAD.format(papers=PAPERS_SEEN, resamples=resamples, start=START, best=WEAVE)]
     details = [HISTORY_HEAD.format(start=START)]
-    standings, impossible = {}, {}
     for corpus in corpora:
         facts = bundle_facts(folder / f"{corpus}.bundle")
         unpack_runs(folder, corpus, version=facts.version)
@@ -92,13 +91,9 @@ def write_section(folder: Path, page: Path, corpora: Sequence[str], *, resamples
         results = judge_runs(sort_out(runs, corpus, version=facts.version), facts, resamples=resamples)
         parts.append(corpus_section(results))
         details.append(corpus_details(results))
-        standings[corpus] = results.standings
-        impossible[corpus] = facts.impossible
     section = "\n".join(parts)
     _write_between_marks(page, section)
-    _write_between_marks(
-        page.parent / "history" / page.name, "\n".join([*details, claims_section(standings, impossible)])
-    )
+    _write_between_marks(page.parent / "history" / page.name, "\n".join(details))
     return section
 
 
