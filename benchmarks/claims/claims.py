@@ -50,6 +50,8 @@ CLAIMS = [
         ("table 2", "specter", "specter_venue", "80.2 against 79.9 (+ venue)"),
         ("table 2", "specter_venue", "specter", "84.5 against 84.4 (+ venue, classes)", CLASSES),
         ("table 2", "specter", "specter_author", "80.2 against 67.3 (+ author)"),
+        ("section 6, footnote 12", "specter", "specter_author_field", "authors as a field did not help"),
+        ("section 2.2, footnote 4", "specter", "specter_apart", "title and abstract apart were worse"),
         ("table 2", "specter", "specter_easy", "80.2 against 78.4 (no hard negatives)"),
         ("table 3", "specter", "signal_table_cocite", "80.2 against 76.4 (tuned on co-citations)"),
         ("table 3", "specter", "signal_table_cocite", "91.5 against 85.2 (tuned on co-citations, citations)", CITE),

@@ -51,7 +51,16 @@ MAIN = (
     *("loss_study_cosent", "loss_study_angle", "specter_cocite", "aspire_ts", "aspire_ts_ot", "specter_easy"),
 )
 ABLATIONS = (
-    *("specter_title", "specter_venue", "specter_author", "scincl_10percent", "scincl_1percent", "scincl_bitfit"),
+    *(
+        "specter_title",
+        "specter_venue",
+        "specter_author",
+        "specter_author_field",
+        "specter_apart",
+        "scincl_10percent",
+        "scincl_1percent",
+        "scincl_bitfit",
+    ),
     *("scincl_undirected", "scincl_wide", "scincl_kmeans", "scincl_threshold", "scincl_sorted_random", "scincl_mlm"),
     *(
         "scincl_student_teacher",

@@ -227,6 +227,9 @@ def test_title_and_abstract_are_read_apart_and_their_mean_is_kept_in_the_folder(
     found = apart.encode(texts)
     np.testing.assert_allclose(found, [(title + abstract) / 2, title, abstract, np.zeros(32)], atol=1e-5)
     assert np.abs(found[0] - whole).max() > 1e-2 and apart.revision != plain.revision
+    authors = plain.encode(["data graphs"])[0]
+    (third,) = apart.encode([f"{texts[0]}[SEP]data graphs"])
+    np.testing.assert_allclose(third, (title + abstract + authors) / 3, atol=1e-5)
     save_encoder(tmp_path, apart.network, apart.reader.tokenizer, apart.settings, card=CARD)
     again = load_encoder(tmp_path, device="cpu")
     assert (

@@ -7,7 +7,8 @@
     mix      the same with a learned weight per layer: sum of w[layer] * states[layer] / sum of w, then the mean over tokens
     aspect_words   sentences weighted by attention from the words for aspects
     title_abstract the mean of two vectors, the states of the first token of the title and of the abstract, each read
-             without the other (Cohan et al. 2020, SPECTER, footnote 4: encoded individually, then combined)
+             without the other (Cohan et al. 2020, SPECTER, footnote 4: encoded individually, then combined); authors or
+             venues in the text are further vectors of that mean
 
 `mix` is sentence-transformers' WeightedLayerPooling, saved and read as that module; it begins with equal weights.
 
@@ -248,23 +249,23 @@ def _mean_layers(layers: tuple[Tensor, ...]) -> Tensor:
 # --- title and abstract apart --------------------------------------------------------------------------
 
 
-def split_title(tokens: Tokens) -> list[Tokens]:
-    """Split a text's tokens for pooling at the first separator, the token it ends with: title, abstract if it has one.
+def split_fields(tokens: Tokens) -> list[Tokens]:
+    """Split a text's tokens for pooling at every separator, the token it ends with: title, abstract, further fields.
 
-    >>> [part.tolist() for part in split_title(np.array([2, 7, 8, 3, 9, 3]))]  # [CLS] 7 8 [SEP] 9 [SEP]
+    >>> [field.tolist() for field in split_fields(np.array([2, 7, 8, 3, 9, 3]))]  # [CLS] 7 8 [SEP] 9 [SEP]
     [[2, 7, 8, 3], [2, 9, 3]]
-    >>> [part.tolist() for part in split_title(np.array([2, 7, 3]))]
+    >>> [field.tolist() for field in split_fields(np.array([2, 7, 3]))]
     [[2, 7, 3]]
     """
-    end = int(np.flatnonzero(tokens == tokens[-1])[0]) + 1
-    parts = [tokens[:end], np.concatenate([tokens[:1], tokens[end:]])]
-    return [part for part in parts if len(part) > 2] or [tokens]  # a part without words has no vector
+    ends = np.flatnonzero(tokens[1:] == tokens[-1]) + 1  # (fields,)
+    fields = [np.concatenate([tokens[:1], field]) for field in np.split(tokens[1:], ends[:-1])]
+    return [field for field in fields if len(field) > 2] or [tokens]  # a field without words has no vector
 
 
 def _mean_of_parts(network: StatesNetwork, batch: Sequence[Tokens]) -> Tensor:
-    """Encode title and abstract of each text apart, and return the mean of their first tokens' states."""
+    """Encode title, abstract and further fields of each text apart, and return the mean of their first tokens' states."""
     torch = require("torch", extra="minilm")
-    parts = [split_title(tokens) for tokens in batch]
+    parts = [split_fields(tokens) for tokens in batch]
     states = network.states([part for text in parts for part in text], first_only=True).cls()  # (parts, dimension)
     counts = torch.tensor([len(text) for text in parts], device=states.device)  # (texts,)
     means: Tensor = torch.segment_reduce(states, "mean", lengths=counts, axis=0)  # (texts, dimension)

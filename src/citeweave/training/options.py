@@ -109,8 +109,8 @@ class EncoderOptions:
     and tokenizer of a model, with random weights drawn by the seed 0 (or 7)."""
 
     pooling: Annotated[str, OneOf("", "cls", "mean", "mix", "aspect_words", "title_abstract")] = ""
-    """`cls`, `mean`, `mix` (learned layer weights), `aspect_words` (weighted sentences), `title_abstract` (each encoded
-    apart, mean of both); empty = the start model's."""
+    """`cls`, `mean`, `mix` (learned layer weights), `aspect_words` (weighted sentences), `title_abstract` (title,
+    abstract and further fields encoded apart, and their mean); empty = the start model's."""
 
     max_tokens: Annotated[int, Range(4)] = 512
     """Maximum length of texts."""
