@@ -13,13 +13,16 @@ import pytest
 
 from citeweave.core.errors import CiteweaveError
 from citeweave.evaluation.metrics import Outcome
+from citeweave.graph.citations import graph_from_edges
+from citeweave.graph.node_vectors import embed_nodes
+from citeweave.graph.options import NodeVectorOptions
 from citeweave.pipeline.suites import without_references
 from citeweave.training.data import make_groups
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.claims import __main__ as command
-from benchmarks.claims import data, pieces, verdicts
+from benchmarks.claims import costly, data, pieces, verdicts
 from benchmarks.claims.claims import CLAIMS, ITEMS, TEXTS, Claim
 from benchmarks.claims.evaluate import options_of, with_warmup
 from benchmarks.claims.run import Machine, planned_runs, run_study
@@ -70,7 +73,7 @@ def study(bert, tmp_path_factory):
 
 
 def _command(words):
-    before, sys.argv = sys.argv, words.split()
+    before, sys.argv = sys.argv, words.split() if isinstance(words, str) else words
     try:
         command.main()
     finally:
@@ -117,6 +120,39 @@ def test_kept_reports_are_enough_for_the_page(study, tmp_path):
 def test_what_is_done_is_not_done_again(study, capsys):
     run_study(Machine(study, "cpu", seeds=2), ["elife"], ["mlm"], ["specter"])
     assert "0 of 2 runs are missing" in capsys.readouterr().out
+
+
+def test_node_vectors_that_were_made_on_another_machine_are_mined(study, bert, tmp_path):
+    words = f"claims prepare --data {study}/data --work {study}/stages --corpora elife --aligner {bert}"
+    words += " --systems scincl_biggraph --without edges intents"
+    _command(f"{words} -o {tmp_path}/without")
+    reason = read_bundle(tmp_path / "without" / "elife.bundle").facts["not possible here"]["scincl_biggraph"]
+    assert reason == "left out: node vectors are trained edge by edge"
+    costly.make_nodes(study, ["elife"], ["scincl_biggraph"], steps=1)
+    (made,) = study.glob("elife-*.nodes")
+    known = np.load(made)
+    corpus = costly.learned_corpus(study, "elife")
+    pool, graph = costly.pool_rows(corpus), graph_from_edges(corpus.citing, corpus.cited, len(corpus))
+    assert known["vectors"].shape == (len(pool), 768) and known["epochs"].tolist() == [3, 20]
+    with costly.known_nodes(made, pool):
+        found = embed_nodes(graph.adjacency(), NodeVectorOptions(method="edges", dimension=768))
+    np.testing.assert_array_equal(found[pool], known["vectors"])
+    assert len(found) > len(pool) and not np.delete(found, pool, 0).any()
+    (tmp_path / "with").mkdir()
+    made.rename(tmp_path / "with" / made.name)
+    _command(f"{words} -o {tmp_path}/with")
+    assert read_bundle(tmp_path / "with" / "elife.bundle").systems["scincl_biggraph"]["count"] > 100
+
+
+def test_links_are_held_out_and_shown(study, tmp_path):
+    for path in study.glob("elife.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "stages").symlink_to(study / "stages")
+    _command([*f"claims links {tmp_path} --corpora elife --methods".split(), "citations, fastrp-128"])
+    (numbers,) = json.loads((tmp_path / "elife.links.json").read_text()).values()
+    assert 0 < numbers["mrr"][0] <= 1
+    _command(f"claims show {tmp_path} --page {tmp_path}/claims.md --resamples 50")
+    assert "| elife | citations, fastrp-128 | 0." in (tmp_path / "claims.md").read_text()
 
 
 def test_a_run_that_does_not_fit_is_not_begun(study, tmp_path, capsys):
