@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.claims.systems import NEGATIVE_RANKS, POSITIVE_RANKS, START
+from benchmarks.claims.systems import NEGATIVE_RANKS, POSITIVE_RANKS, START, THRESHOLDS
 from citeweave.evaluation.compare import OVERALL
 
 SPECTER, SCINCL, ASPIRE, SCIASPECT, COCITE = "SPECTER", "SciNCL", "ASPIRE", "SciAspect", "Co-citations"
@@ -179,7 +179,7 @@ ITEMS: dict[str, dict[str, str]] = {
         "figure 4 (collisions)": "shares of collisions for a corpus: `citeweave audit`, see mining.md",
         "table 3, table 4 (mapping to S2ORC, data)": "facts about S2ORC; this study's data are in the table of data",
         "table 5 (link prediction)": LINKS,
-        "figure 5 (similarity threshold)": "not run: `citeweave sweep scincl_threshold`",
+        "figure 5 (similarity threshold)": DRAWN,
         "figures 6 and 7 (k+ and k- by task)": DRAWN,
         "table 6 (examples)": "examples of papers, no claim",
     },
@@ -228,8 +228,9 @@ LINK_ROWS = {
 CURVES = {
     "k+": ("scincl, k+ {}", POSITIVE_RANKS, "SciNCL, figures 2 and 6: peak at 25, decline beyond 100"),
     "k-": ("scincl, k- {}", NEGATIVE_RANKS, "SciNCL, figures 3 and 7: plateau from 2000 to 4000"),
+    "t-": ("scincl, t- {}", THRESHOLDS, "SciNCL, figure 5: the score falls as negatives come nearer"),
 }
-"""Figure -> names of its systems, its ranks, what the text says of it."""
+"""Figure -> names of its systems, its ranks or similarities, what the text says of it."""
 
 GRID = {loss: (f"loss_study_{loss}", f"loss_study_{loss}_mean") for loss in ("triplet", "infonce", "cosent", "angle")}
 """Loss -> its systems with the first token and with mean pooling: table 6.5 of the co-citation thesis."""

@@ -202,18 +202,20 @@ def _test_cell(test: Test | None) -> str:
 
 
 def _curves_section(results: Results, page: Path) -> str:
-    """Draw SciNCL's figures 2 and 3 as means, 6 and 7 by task, one chart per corpus and start."""
-    lines = ["## SciNCL's figures 2, 3, 6 and 7\n"]
+    """Draw SciNCL's figures 2, 3 and 5 as means, 6 and 7 by task, one chart per corpus and start."""
+    lines = ["## SciNCL's figures 2, 3, 5, 6 and 7\n"]
     for axis, (pattern, ranks, published) in CURVES.items():
         for setting, systems in results.items():
             known = [rank for rank in ranks if systems.get(pattern.format(rank))]
             if len(known) < 2:
-                lines.append(f"- {axis} on {setting}: {NOT_RUN} ({len(known)} of {len(ranks)} ranks)")
+                lines.append(f"- {axis} on {setting}: {NOT_RUN} ({len(known)} of {len(ranks)} values)")
                 continue
             mean = [mean_and_range(systems[pattern.format(rank)], OVERALL) for rank in known]
             by_task = _by_task(systems, [pattern.format(rank) for rank in known])
             name = f"claims-{axis.replace('+', 'positives').replace('-', 'negatives')}-{setting.replace('.', '-')}"
-            common: dict[str, Any] = {"x_label": "rank", "y_label": "percent", "log_x": True}
+            is_rank = axis.startswith("k")
+            x_label = "rank" if is_rank else "similarity"
+            common: dict[str, Any] = {"x_label": x_label, "y_label": "percent", "log_x": is_rank}
             pictures = page.parent / "pictures"
             pictures.mkdir(exist_ok=True)
             title = f"{axis} on {setting}"

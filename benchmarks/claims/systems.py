@@ -81,12 +81,15 @@ TENTH = "training.share=0.1"
 
 POSITIVE_RANKS = (5, 10, 25, 50, 100, 250, 500, 1000)
 NEGATIVE_RANKS = (50, 100, 250, 500, 1000, 2000, 4000, 8000)
+THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
 TEMPERATURES = (0.01, 0.1, 0.5)
 
 
 def _curves() -> list[System]:
     names = [(f"scincl, k+ {rank}", "scincl", f"mining.positives.band={rank}") for rank in POSITIVE_RANKS]
     names += [(f"scincl, k- {rank}", "scincl", f"mining.negatives.hard.band={rank}") for rank in NEGATIVE_RANKS]
+    above = "mining.negatives.hard.above"
+    names += [(f"scincl, t- {value}", "scincl_threshold", f"{above}={value}") for value in THRESHOLDS]
     return [_system(name, TENTH, own, recipe=recipe, tier=4) for name, recipe, own in names]
 
 
