@@ -27,6 +27,7 @@ from citeweave.core.files import hash_json
 from citeweave.core.progress import Reporter
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.graph.node_vectors import METHODS, EmbeddingMethod, embed_nodes
 from citeweave.graph.options import CITATIONS, GraphOptions, graph_options
 from citeweave.graph.signals import Relations, parse_union, symmetrize, unite_signals
@@ -126,6 +127,21 @@ def fit_epochs(options: GraphOptions, edges: int, steps: int) -> GraphOptions:
     epochs = min(model.epochs, max(1, steps * model.batch // edges))
     vectors = dataclasses.replace(options.vectors, edges=dataclasses.replace(model, epochs=epochs))
     return dataclasses.replace(options, vectors=vectors)
+
+
+def costly_facts(folder: Path, corpus: str) -> dict[str, Any]:
+    """Return what of a corpus was made here: epochs of each edge model, and how many citations have an intent."""
+    found: dict[str, Any] = {}
+    graphs = dict.fromkeys(graph_of(system) for system in SYSTEMS.values() if "edges" in costs_of(system))
+    for options in graphs:
+        if (path := nodes_path(folder, corpus, options)).is_file():
+            made = np.load(path)
+            epochs, published = made["epochs"].tolist()
+            text = f"{epochs} of {published} epochs over {int(made['edges']):,} edges"
+            found.setdefault("edge models", {})[options.label] = text
+    if (overlay := intents_path(folder, corpus)).is_dir():
+        found["citations with an intent"] = IntentOverlay.open(overlay).manifest.facts["citations"]["with_intent"]
+    return found
 
 
 @contextmanager

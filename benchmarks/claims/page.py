@@ -133,7 +133,15 @@ def _data_section(facts: Mapping[str, Any]) -> str:
         "of `cite` or `hard_cite` is a citation in either direction, an answer of `cocite` is cited together with its query, or a "
         "held-out paper or a copy of one cites anything."
     )
+    note += "".join(_costly_note(corpus, own) for corpus, own in facts.items())
     return f"## Data\n\n{markdown(lines)}\n\n{note}\n" if facts else "## Data\n\nNo bundle is at hand.\n"
+
+
+def _costly_note(corpus: str, own: Mapping[str, Any]) -> str:
+    models = [f"{label}: {text}" for label, text in own.get("edge models", {}).items()]
+    with_intent = own.get("citations with an intent")
+    intents = [] if with_intent is None else [f"citations with an intent, by the shipped classifier: {with_intent:,}"]
+    return f"\n\n{corpus}: {'; '.join([*models, *intents])}." if models or intents else ""
 
 
 def _number(value: Any) -> str:

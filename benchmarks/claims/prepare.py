@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.claims.costly import graph_of, intents_path, known_nodes, nodes_path
+from benchmarks.claims.costly import costly_facts, graph_of, intents_path, known_nodes, nodes_path
 from benchmarks.claims.data import audit_graph, graph_figures, import_study
 from benchmarks.claims.systems import COSTLY, System, costs_of, not_trained_here
 from benchmarks.table.bundle import (
@@ -192,6 +192,7 @@ def prepare_study(
         "query papers": int(preparation.queries.sum()),
         "held out": preparation.options.held_out,
         "audit": preparation.audit,
+        **costly_facts(preparation.study, preparation.name),
         "not possible here": impossible,
     }
     boundaries = record(texts_to_split(titles, abstracts, suites.values()))

@@ -43,6 +43,7 @@ MAIN = (
     *(
         "specter_undirected",
         "specter_bidirectional",
+        "specter_unidirectional",
         "scincl_biggraph",
         "sciaspect",
         "sciaspect_hybrid",
@@ -98,6 +99,7 @@ def _variants() -> list[System]:
     found = [
         _system(f"specter_cl, temperature {value}", f"{key}={value}", recipe="specter_cl") for value in TEMPERATURES
     ]
+    found.append(_system("specter, cosine", "training.losses.triplet.distance=cosine", recipe="specter"))
     found.append(_system("scincl, random negatives", "mining.negatives.easy.exclude=[]", recipe="scincl"))
     found.append(_system("scincl, k- 3000 of all data", "mining.negatives.hard.band=3000", recipe="scincl"))
     fastrp = ("graph.method=fastrp", "graph.dimension=256")
