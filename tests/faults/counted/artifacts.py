@@ -169,7 +169,7 @@ def _reports(place: Path) -> dict[str, Path]:
     about = {"kind": outcome.kind, "how": outcome.how, "notes": list(outcome.notes), "chosen": {}}
     value = {"suite": "made up", "model": {"name": "toy"}, "metrics": {"cite.map": 35.0}, "headline": "cite.map"}
     value |= {"coverage": {"cite": outcome.coverage}, "tasks": {"cite": about}, "per_query": {"cite": rows}}
-    with new_artifact(place / "report", report.KIND, 1, {"tasks": {"cite": "mark"}}) as writer:
+    with new_artifact(place / "report", report.KIND, report.VERSION, {"tasks": {"cite": "mark"}}) as writer:
         (writer.folder / "report.json").write_text(json.dumps(value))
         (writer.folder / "report.md").write_text("# Report\n")
         writer.finish()
