@@ -45,7 +45,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -250,6 +250,11 @@ class OpenVinoNetwork(Network):
         return (torch.from_numpy(states),), torch.from_numpy(mask)
 
 
+_FIRST_INFERENCE = threading.Lock()
+"""The first inferences of threads are made one after the other: two at once may wait for each other for ever, one with the
+interpreter's lock and one with a lock of OpenVINO (seen with 2026.4.1)."""
+
+
 @functools.cache
 def _openvino_core() -> Any:
     """Return OpenVINO's core, one for the whole process.
@@ -282,11 +287,14 @@ def _openvino_network(
     own = threading.local()  # a request serves one thread
 
     def run(tokens: Tokens) -> Floats:
-        if not hasattr(own, "request"):
-            own.request = compiled.create_infer_request()
         ids = np.asarray(tokens, np.int64)[None]  # (1, tokens)
-        states: Floats = own.request.infer({0: ids, 1: np.ones_like(ids)})[0][0]  # (tokens, dimension)
-        return states
+        inputs = {0: ids, 1: np.ones_like(ids)}
+        if hasattr(own, "request"):
+            states: Floats = own.request.infer(inputs)[0][0]  # (tokens, dimension)
+            return states
+        with _FIRST_INFERENCE:
+            own.request = compiled.create_infer_request()
+            return cast(Floats, own.request.infer(inputs)[0][0])  # (tokens, dimension)
 
     shape = SimpleNamespace(config=network.model.config)
     return OpenVinoNetwork(shape, "cpu", network.pad, packed=False, run=run, threads=threads)
