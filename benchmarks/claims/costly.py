@@ -26,18 +26,15 @@ from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import Reporter
 from citeweave.graph.adjacency import Adjacency
-from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.build import build_adjacency
+from citeweave.graph.citations import graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.graph.node_vectors import METHODS, EmbeddingMethod, embed_nodes
-from citeweave.graph.options import CITATIONS, GraphOptions, graph_options
-from citeweave.graph.signals import Relations, parse_union, symmetrize, unite_signals
+from citeweave.graph.options import GraphOptions, graph_options
 from citeweave.pipeline.recipe import load_recipe
 
 STEPS = 20_000
 """Most steps of one edge model."""
-
-SHARED = 1 << 33
-"""Memory for counting co-citations."""
 
 
 def learned_corpus(folder: Path, name: str) -> Corpus:
@@ -86,7 +83,7 @@ def make_nodes(folder: Path, corpora: Sequence[str], systems: Sequence[str] = ()
             if path.is_file():
                 continue
             begun = time.monotonic()
-            adjacency = adjacency_of(graph, options)
+            adjacency = build_adjacency(graph, corpus, options, Reporter())
             fitted = fit_epochs(options, adjacency.edges, steps)
             vectors = embed_nodes(adjacency, fitted.vectors, reporter=Reporter())[pool]  # (pool, dimension)
             epochs = np.array([fitted.vectors.edges.epochs, options.vectors.edges.epochs])
@@ -99,22 +96,6 @@ def make_nodes(folder: Path, corpora: Sequence[str], systems: Sequence[str] = ()
 def pool_rows(corpus: Corpus) -> NDArray[np.int64]:
     """Return the rows of papers with title and abstract."""
     return np.flatnonzero((corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0))
-
-
-def adjacency_of(graph: CitationGraph, options: GraphOptions) -> Adjacency:
-    """Return what a recipe embeds: citations, or all pairs of a signal."""
-    if options.signal == CITATIONS:
-        return graph.adjacency(options.direction, weighted=options.weighted)
-    union = unite_signals(
-        Relations(graph),
-        parse_union(options.signal, strongest=options.strongest),
-        normalize=options.normalize,
-        equal=options.equal,
-        memory=SHARED,
-        workers=0,
-        reporter=Reporter(),
-    )
-    return symmetrize(union)
 
 
 def fit_epochs(options: GraphOptions, edges: int, steps: int) -> GraphOptions:

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.claims.costly import SHARED, STEPS, fit_epochs, graph_of, learned_corpus
+from benchmarks.claims.costly import STEPS, fit_epochs, graph_of, learned_corpus
 from benchmarks.claims.systems import SYSTEMS
 from benchmarks.links import NUMBERS, QUICK, WAYS
 from citeweave.core.errors import choose
 from citeweave.evaluation.links import held_out_evaluator
+from citeweave.graph.build import unite_graph
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.node_vectors import embed_nodes
 from citeweave.graph.options import CITATIONS, GraphOptions, NodeVectorOptions
-from citeweave.graph.signals import Relations, SignalLinks, link_papers, parse_union, unite_signals
+from citeweave.graph.signals import SignalLinks, link_papers
 
 SHARE = 0.05
 NEGATIVES = "uniform"
@@ -75,15 +76,10 @@ def predict_links(folder: Path, corpora: Sequence[str], methods: Sequence[str] =
                 continue
             kind, options = known[method]
             if kind not in linked:
-                linked[kind] = _signal_links(graph, options)
+                linked[kind] = link_papers(unite_graph(graph, corpus, options))
             found[method] = _evaluate(linked[kind], options, seeds)
             path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             print(f"{name}: {method}: {found[method]}", flush=True)
-
-
-def _signal_links(graph: CitationGraph, options: GraphOptions) -> SignalLinks:
-    parts = parse_union(options.signal, strongest=options.strongest)
-    return link_papers(unite_signals(Relations(graph), parts, equal=options.equal, memory=SHARED))
 
 
 def _evaluate(links: CitationGraph | SignalLinks, options: GraphOptions, seeds: int) -> dict[str, list[float]]:

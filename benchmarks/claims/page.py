@@ -53,8 +53,8 @@ Each table and figure of the five texts, asked again on open data: reproduced, r
 seeds ({resamples:,} resamples, 95 % intervals). All tests of one text are corrected together (Holm). From the main start,
 `{main}`, a claim is *reproduced* if a corpus favors the first system at a corrected p under 0.05 and none the second,
 *reversed* if it is the other way round, *contradictory* if both happen, otherwise *inconclusive*; *provisional* if a system has
-fewer seeds than planned. Other starts are shown beside it. Systems are compared by the distance that they were trained with (L2 for triplet losses, cosine for contrastive ones,
-their own distance between sentences for ASPIRE); the difference by cosine for both is beside it.
+fewer seeds than planned. Other starts are shown beside it. Systems are compared by the distance that they were trained with (L2 for
+triplet losses, cosine for contrastive ones, their own distance between sentences for ASPIRE); the difference by cosine is beside it.
 
 **Conditions.** Whole reference lists; pool = papers with abstracts; anchors = papers that cite another one of the pool, the
 same for all systems but those that draw from citing sentences; the recipes' own epochs, rates and lengths. What differs from the texts: the corpora are small

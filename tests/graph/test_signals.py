@@ -158,3 +158,7 @@ def test_union_in_blocks_is_the_same(corpus):
     for number, part in enumerate(both.parts):
         dense[number][np.repeat(np.arange(len(corpus)), np.diff(part.offsets)), part.targets] = part.weights
     assert np.array_equal(dense[0].T, dense[1])
+    every = unite_signals(Relations(graph), parse_union("cocited", strongest=0))
+    assert [part.edges for part in signals.symmetrize(every).parts] == [every.edges], (
+        "each pair counts once a direction"
+    )

@@ -139,12 +139,12 @@ def _write_graph_and_vectors(
         raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
 
     def embed(of: CitationGraph | SignalLinks) -> NDArray[np.float32]:
-        adjacency = of.adjacency() if isinstance(of, SignalLinks) else _build_adjacency(of, corpus, options, reporter)
+        adjacency = of.adjacency() if isinstance(of, SignalLinks) else build_adjacency(of, corpus, options, reporter)
         return embed_nodes(adjacency, options.vectors, reporter=reporter)
 
     if evaluation is not None:
         is_citations = evaluation.of == CITATIONS
-        links = graph if is_citations else link_papers(_unite(graph, corpus, options, reporter))
+        links = graph if is_citations else link_papers(unite_graph(graph, corpus, options, reporter))
         writer.facts["links"] = evaluation.evaluate(links, embed) | ({} if is_citations else {"of": options.signal})
     writer.facts["isolated"] = _write_vectors(writer, corpus, graph, options, reporter)
     if options.vectors.device == "cuda" and options.vectors.method == "fastrp":
@@ -178,7 +178,7 @@ def _write_vectors(
     work = writer.scratch_folder(place.name)
     isolated = write_node_vectors(
         corpus.ids,
-        lambda: _build_adjacency(graph, corpus, options, reporter),
+        lambda: build_adjacency(graph, corpus, options, reporter),
         options,
         work,
         label=f"{options.label}, {intent} only" if intent else options.label,
@@ -209,15 +209,17 @@ def check_graph_options(folder: Path, required: GraphOptions) -> None:
             )
 
 
-def _build_adjacency(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter) -> Adjacency:
+def build_adjacency(
+    graph: CitationGraph, corpus: Corpus | None, options: GraphOptions, reporter: Reporter = QUIET
+) -> Adjacency:
     """Return the adjacency matrix to embed: the citations, or a weighted union of signals."""
     if options.signal == CITATIONS:
         return graph.adjacency(options.direction, weighted=options.weighted)
-    return symmetrize(_unite(graph, corpus, options, reporter))
+    return symmetrize(unite_graph(graph, corpus, options, reporter))
 
 
-def _unite(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter) -> Csr:
-    """Return the weighted union of signals to embed."""
+def unite_graph(graph: CitationGraph, corpus: Corpus | None, options: GraphOptions, reporter: Reporter = QUIET) -> Csr:
+    """Return the weighted union of a graph's signals to embed; only `cocited_nearby` reads the corpus."""
     if options.signal == CITATIONS:
         raise UserError(
             "--links is 'signal', and graph.signal is 'citations'; give --signal, such as cocited, or leave --links out"
