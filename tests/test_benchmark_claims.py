@@ -61,14 +61,15 @@ def write_data(folder):
 
 @pytest.fixture(scope="module")
 def study(bert, tmp_path_factory):
-    """A study of two systems with their reports, made by the commands."""
+    """A study of a few systems with their reports, made by the commands."""
     folder = tmp_path_factory.mktemp("study")
     source = write_data(folder / "data")
     words = f"claims prepare --data {source} -o {folder} --corpora elife --start mlm={bert} --aligner {bert}"
-    _command(f"{words} --systems specter specter_cl multitask ict")
+    _command(f"{words} --systems specter specter_cl cite_titles oracle multitask aspire")
     run = f"claims run {folder} --corpora elife --starts mlm --device cpu --systems start specter specter_cl"
     run += " --seeds 2 --steps 3"
     _command(run)
+    _command(f"{run.replace('start specter specter_cl', 'cite_titles oracle')} --seeds 1")
     return folder
 
 
@@ -83,7 +84,8 @@ def _command(words):
 def test_a_study_from_data_to_page(study):
     runs = read_runs(study, "elife.mlm")
     assert sorted((run.system, run.seed) for run in runs) == sorted(
-        [("start", 0), *(("specter", seed) for seed in range(2)), *(("specter_cl", seed) for seed in range(2))]
+        [("start", 0), ("cite_titles", 0), ("oracle", 0)]
+        + [(name, seed) for name in ("specter", "specter_cl") for seed in range(2)]
     )
     specter = next(run for run in runs if run.system == "specter")
     assert specter.views["corpus"].distance == "l2" and specter.views["corpus, cosine"].distance == "cosine"
@@ -96,8 +98,18 @@ def test_a_study_from_data_to_page(study):
     row = next(line for line in text.splitlines() if line.startswith("| specter_cl > specter |"))
     assert "(seeds 2/2; cosine " in row and "not run" not in row
     assert "| scincl > specter |" in text and "- cocite: no report of it exists" in text
-    assert "- ict: it trains on cloze texts" in text
+    assert "- aspire: it mines samples and trains nothing" in text
     assert "- multitask: " in text and "coviews" in text.partition("- multitask: ")[2].splitlines()[0]
+
+
+def test_titles_and_papers_of_suites_are_trained_on_by_their_own_rows(study):
+    bundle = read_bundle(study / "elife.bundle")
+    titles, labeled = bundle.texts_of("cite_titles"), bundle.texts_of("oracle")
+    assert bundle.texts_of("specter") is bundle and len(bundle.derived) == 2
+    samples = bundle.samples[bundle.systems["cite_titles"]["samples"]]
+    assert all(titles.papers.titles.texts[row] or titles.papers.abstracts.texts[row] for row in samples.anchors)
+    assert len(titles.papers) >= len(labeled.papers) > len(bundle.papers), "pools have abstracts"
+    assert max(map(max, titles.edges)) < len(titles.papers)
 
 
 def test_a_run_lasts_the_published_epochs(study):

@@ -111,7 +111,7 @@ def _start(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answ
 
 
 def _train(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answering, dict[str, Any], Any, Any]:
-    table = bundle.systems[run.system]
+    table, source = bundle.systems[run.system], bundle.texts_of(run.system)
     encoder = encoder_options({**table["encoder"], "init": str(worker.starts / run.start)})
     init = worker.starts / run.start
     if table["chain"]:
@@ -123,13 +123,13 @@ def _train(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answ
     name = f"{run.corpus}-{run.start}-{table['samples'][:12]}-{encoder.pooling == ASPECT_WORDS}-{kind}-{text}"
     with worker.locked(f"tokens-{name}"):
         data = load_training_data(
-            bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
+            source.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
             bundle.samples[table["samples"]],  # type: ignore[arg-type]
             start.reader,
             encoder,
             options,
             worker.starts / f"tokens-{name}",
-            DataSources(graph=bundle.graph, teacher=bundle.teacher),  # type: ignore[arg-type]
+            DataSources(graph=source.graph, teacher=bundle.teacher),  # type: ignore[arg-type]
         )
     if "student_teacher" not in options.losses:
         data = dataclasses.replace(data, teacher=None)
@@ -140,7 +140,7 @@ def _train(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answ
     cost = {**length, "seconds": round(time.monotonic() - begun, 2), "samples": table["count"], "bands": table["bands"]}
     tokens = worker.tokens.setdefault(run.start, {})
     answering = answering_of(run.system, start, trained, options, bundle, tokens)
-    saw = titles_seen(trained_titles(bundle, data.rows), bundle)
+    saw = titles_seen(trained_titles(source.papers, data.rows), bundle)
     _keep_for_chains(worker, run, bundle, start)
     return start, answering, cost, saw, options.losses
 

@@ -26,6 +26,7 @@ from benchmarks.claims.systems import COSTLY, System, costs_of, not_trained_here
 from benchmarks.table.bundle import (
     Bundle,
     Column,
+    DerivedTexts,
     PackedCorpus,
     PackedSamples,
     PackedTeacher,
@@ -77,15 +78,16 @@ class StudyPreparation(Preparation):
         self.suite = self.suites.read("corpus")
         self.audit = audit_graph(self.audited, self.learned, self.held, self.suite)
         self.teacher: PackedTeacher | None = None
+        self.derived: dict[str, DerivedTexts] = {}
         self.figures = graph_figures(self.learned, self.pool)
 
     def samples_of(self, system: System) -> tuple[PackedSamples, dict[str, Any], Corpus]:  # type: ignore[override]
         """Mine what a system trains on, by rows of the pool, with its tables."""
         if reason := not_trained_here(system):
             raise UserError(reason)
-        stages, read, run = self._stages(system, self.imported, self.options)
-        if stages.is_oracle:
-            raise UserError("it learns from the labels of the suites, whose papers the study keeps out of its pool")
+        options = dataclasses.replace(self.options, pool=None) if system.texts else self.options
+        stages, read, run = self._stages(system, self.imported, options)
+        is_derived = bool(system.texts) or stages.is_oracle
         known = nodes_path(self.study, self.name, graph_of(system))
         with known_nodes(known, self.pool) if known.is_file() else nullcontext():
             material = stages.make(stages.audit(self.imported), self.suites)
@@ -94,9 +96,13 @@ class StudyPreparation(Preparation):
         if TEACHER in read.training.losses:
             self.teacher = self._node_vectors(material)
         keep = None
-        if read.rules.anchors_per == "papers":
+        if read.rules.anchors_per == "papers" and not is_derived:
             keep = self.queries[np.asarray(material.samples.anchors)]
-        found = self._by_pool(packed(material.samples, keep))
+        found = packed(material.samples, keep)
+        if is_derived:
+            self.derived[material.corpus.hash] = derived_texts(material.corpus, found)
+        else:
+            found = self._by_pool(found)
         if not len(found):
             raise UserError("none of its samples has a query paper of the study")
         written = load_recipe(system.recipe, list(system.overrides)).table("encoder")
@@ -108,6 +114,7 @@ class StudyPreparation(Preparation):
             "encoder": {**dataclasses.asdict(read.encoder), "init": "", "pooling": written.get("pooling", "")},
             "training": dataclasses.asdict(read.training),
             "samples": found.hash,
+            "derived": material.corpus.hash if is_derived else "",
             "count": len(found),
             "bands": run.stage_metadata("samples").get("bands", {}),
         }
@@ -157,6 +164,20 @@ class StudyPreparation(Preparation):
         return tuple(np.searchsorted(self.pool, rows[inside]).astype(np.int32) for rows in (citing, cited))  # type: ignore[return-value]
 
 
+def derived_texts(corpus: Corpus, samples: PackedSamples) -> DerivedTexts:
+    """Pack the texts of a corpus that samples name, by its own rows."""
+    used = np.unique(np.concatenate([samples.anchors, samples.positives.rows, samples.negatives.rows]).astype(np.int64))
+
+    def texts(column: Any) -> Column:
+        found = [""] * len(corpus)
+        for row, text in zip(used.tolist(), column.take(used), strict=True):
+            found[row] = text
+        return Column(found)
+
+    papers = PackedCorpus(corpus.hash, texts(corpus.titles), texts(corpus.abstracts))
+    return DerivedTexts(papers, (np.asarray(corpus.citing, np.int32), np.asarray(corpus.cited, np.int32)))
+
+
 def prepare_study(
     preparation: StudyPreparation, systems: Sequence[System], path: Path, *, without: Sequence[str] = ()
 ) -> Bundle:
@@ -196,8 +217,8 @@ def prepare_study(
         "not possible here": impossible,
     }
     boundaries = record(texts_to_split(titles, abstracts, suites.values()))
-    edges, teacher = preparation.edges(), preparation.teacher
-    bundle = Bundle(preparation.name, papers, edges, suites, samples, tables, facts, boundaries, teacher)
+    packed_corpus = (preparation.name, papers, preparation.edges(), suites, samples, tables, facts, boundaries)
+    bundle = Bundle(*packed_corpus, preparation.teacher, preparation.derived)
     write_bundle(path, bundle)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, data version {bundle.version}", flush=True)
     return bundle

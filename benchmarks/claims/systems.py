@@ -139,16 +139,14 @@ def chosen(names: Sequence[str] = (), skipped: Sequence[str] = ()) -> list[Syste
 
 
 def not_trained_here(system: System) -> str:
-    """Say why a recipe trains no encoder of papers on a bundle of papers; empty where it does.
+    """Say why a recipe trains no encoder; empty where it does.
 
-    >>> not_trained_here(SYSTEMS["ict"])
-    'it trains on cloze texts, and the study trains on papers'
+    >>> not_trained_here(SYSTEMS["aspire"])
+    'it mines samples and trains nothing'
     """
     recipe = load_recipe(system.recipe, list(system.overrides))
     if not recipe.table("training"):
         return "it mines samples and trains nothing"
-    if system.texts:
-        return f"it trains on {system.texts} texts, and the study trains on papers"
     return ""
 
 

@@ -4,7 +4,7 @@
     bundle = read_bundle(path)               there, where the GPU is
 
     about.json      the corpus, the version of the data, what every system trains with
-    papers.json     titles and abstracts, in the order of the corpus
+    papers.json     titles and abstracts, in the order of the corpus; derived texts that some systems train on
     suites.json     tasks, see `plain.py`
     arrays.npz      samples, citations to train on, and the suites' arrays
 
@@ -117,6 +117,20 @@ class PackedSamples:
 
 
 @dataclass(frozen=True)
+class DerivedTexts:
+    """Other texts than a bundle's papers, which some systems train on: titles, citing sentences, papers of suites."""
+
+    papers: PackedCorpus
+    """Rows that no sample names are empty."""
+
+    edges: tuple[NDArray[np.int32], NDArray[np.int32]]
+
+    @cached_property
+    def graph(self) -> CitationGraph:
+        return graph_from_edges(*self.edges, len(self.papers))
+
+
+@dataclass(frozen=True)
 class Bundle:
     """All that a run reads."""
 
@@ -139,6 +153,13 @@ class Bundle:
     """Where sentences end, for machines that cannot tell."""
 
     teacher: PackedTeacher | None = None
+    derived: Mapping[str, DerivedTexts] = field(default_factory=dict)
+    """By the hash that systems name."""
+
+    def texts_of(self, system: str) -> Bundle | DerivedTexts:
+        """Return what has the papers and the graph that a system trains on."""
+        name = self.systems[system].get("derived", "")
+        return self.derived[name] if name else self
 
     @cached_property
     def marks(self) -> dict[str, dict[str, str]]:
@@ -206,6 +227,7 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         arrays |= {f"sentences.{name}": getattr(bundle.boundaries, name) for name in _BOUNDARIES}
     if bundle.teacher is not None:
         arrays["teacher"] = bundle.teacher.matrix
+    arrays |= {f"{name}.edges": np.stack(own.edges).astype(np.int32) for name, own in bundle.derived.items()}
     suites = encode(dict(bundle.suites), arrays)
     about = {
         "format": FORMAT,
@@ -217,7 +239,8 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         "marks": bundle.marks,
         "samples": {key: _samples_out(samples, key, arrays) for key, samples in bundle.samples.items()},
     }
-    texts = {name: list(getattr(bundle.papers, name).texts) for name in _TEXTS}
+    texts: dict[str, Any] = _texts_out(bundle.papers)
+    texts["derived"] = {name: _texts_out(own.papers) for name, own in bundle.derived.items()}
     stored = io.BytesIO()
     np.savez(stored, **arrays)  # type: ignore[arg-type]  # arrays by name
     parts = [json.dumps(part, ensure_ascii=False).encode() for part in (about, texts, suites)]
@@ -238,7 +261,7 @@ def read_bundle(path: Path) -> Bundle:
         arrays = {name: stored[name] for name in stored}
     bundle = Bundle(
         about["corpus"],
-        PackedCorpus(about["papers"], *(Column(texts.get(name, ())) for name in _TEXTS)),
+        _texts_in(about["papers"], texts),
         (arrays["edges"][0], arrays["edges"][1]),
         decode(suites, arrays),
         {key: _samples_in(own, key, arrays) for key, own in about["samples"].items()},
@@ -246,10 +269,22 @@ def read_bundle(path: Path) -> Bundle:
         about["facts"],
         Boundaries(*(arrays[f"sentences.{name}"] for name in _BOUNDARIES)) if "sentences.keys" in arrays else None,
         PackedTeacher(arrays["teacher"]) if "teacher" in arrays else None,
+        {
+            name: DerivedTexts(_texts_in(name, own), (arrays[f"{name}.edges"][0], arrays[f"{name}.edges"][1]))
+            for name, own in texts.get("derived", {}).items()
+        },
     )
     if bundle.marks != about["marks"]:
         raise ArtifactError(f"{path} is damaged: its suites are not those that it was made with; prepare it again")
     return bundle
+
+
+def _texts_out(papers: PackedCorpus) -> dict[str, list[str]]:
+    return {name: list(getattr(papers, name).texts) for name in _TEXTS}
+
+
+def _texts_in(name: str, texts: Mapping[str, Any]) -> PackedCorpus:
+    return PackedCorpus(name, *(Column(texts.get(each, ())) for each in _TEXTS))
 
 
 def _aligned(anchor_sentences: NDArray[np.int16], sentences: NDArray[np.int16]) -> Alignment:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.table.bundle import Bundle
+from benchmarks.table.bundle import Bundle, PackedCorpus
 from benchmarks.table.reports import View
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import TextRecipe
@@ -134,9 +134,9 @@ def view_of(system: System, suite: Suite, marks: dict[str, str], distance: str) 
     return View.of(suite, marks, outcomes, failed=failed, distance=asked or "its own")
 
 
-def trained_titles(bundle: Bundle, rows: NDArray[np.int64]) -> list[str]:
+def trained_titles(papers: PackedCorpus, rows: NDArray[np.int64]) -> list[str]:
     """Titles of what was trained on, and texts without a title, which may be one."""
-    titles, abstracts = bundle.papers.titles.take(rows), bundle.papers.abstracts.take(rows)
+    titles, abstracts = papers.titles.take(rows), papers.abstracts.take(rows)
     return [title or abstract for title, abstract in zip(titles, abstracts, strict=True)]
 
 

@@ -141,7 +141,7 @@ class Worker:
             "beside": self.plan.workers,
             "device": describe_hardware(start.network.device),
         }
-        saw = titles_seen(trained_titles(self.bundle, data.rows), self.bundle)
+        saw = titles_seen(trained_titles(self.bundle.papers, data.rows), self.bundle)
         return RunReport(self.plan.corpus, system, seed, self.bundle.version, views, int(length["papers"]), cost, saw)
 
     def _judge_start(self) -> RunReport:
