@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,19 @@ def derived_texts(corpus: Corpus, samples: PackedSamples) -> DerivedTexts:
     return DerivedTexts(papers, (np.asarray(corpus.citing, np.int32), np.asarray(corpus.cited, np.int32)))
 
 
+def same_run(tables: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """Return another system that trains as this one does where all are given the same start model; empty if there is none.
+
+    >>> same_run({"scincl": {"recipe": "scincl", "count": 3}, "scincl_bert": {"recipe": "scincl_bert", "count": 3}}, "scincl_bert")
+    'scincl'
+    """
+
+    def trained(table: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in table.items() if key not in ("recipe", "overrides")}
+
+    return next((each for each, own in tables.items() if each != name and trained(own) == trained(tables[name])), "")
+
+
 def prepare_study(
     preparation: StudyPreparation, systems: Sequence[System], path: Path, *, without: Sequence[str] = ()
 ) -> Bundle:
@@ -195,6 +208,10 @@ def prepare_study(
         except CiteweaveError as error:
             impossible[system.name] = str(error)
             print(f"{preparation.name}: {system.name}: {error}", flush=True)
+            continue
+        if other := same_run(tables, system.name):
+            impossible[system.name] = f"the run of {other} stands for it: they differ in their start models alone"
+            del tables[system.name]
             continue
         samples[found.hash] = found
         print(f"{system.name}: {len(found):,} samples, {time.monotonic() - begun:.0f} s", flush=True)

@@ -63,6 +63,7 @@ ABLATIONS = (
         "scincl_bitfit",
     ),
     *("scincl_undirected", "scincl_wide", "scincl_kmeans", "scincl_threshold", "scincl_sorted_random", "scincl_mlm"),
+    *("scincl_random",),
     *(
         "scincl_student_teacher",
         "scincl_joint",
@@ -100,7 +101,6 @@ def _variants() -> list[System]:
         _system(f"specter_cl, temperature {value}", f"{key}={value}", recipe="specter_cl") for value in TEMPERATURES
     ]
     found.append(_system("specter, cosine", "training.losses.triplet.distance=cosine", recipe="specter"))
-    found.append(_system("scincl, random negatives", "mining.negatives.easy.exclude=[]", recipe="scincl"))
     found.append(_system("scincl, k- 3000 of all data", "mining.negatives.hard.band=3000", recipe="scincl"))
     fastrp = ("graph.method=fastrp", "graph.dimension=256")
     return [*found, _system("cocite, fastrp", *fastrp, recipe="cocite", tier=1, seeds=HEADLINE_SEEDS)]
