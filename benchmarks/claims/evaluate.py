@@ -118,6 +118,7 @@ def _train(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answ
         init = _chained(worker, dataclasses.replace(run, system=table["chain"]), bundle)
     start = _load(worker, run, encoder, init)
     options = options_of(table["training"], run.seed, worker.machine.steps)
+    teacher = bundle.teacher if "student_teacher" in options.losses else None
     kind = "sentences" if options.reads_sentences else "papers"
     text = "-".join(encoder.text)
     name = f"{run.corpus}-{run.start}-{table['samples'][:12]}-{encoder.pooling == ASPECT_WORDS}-{kind}-{text}"
@@ -129,10 +130,8 @@ def _train(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answ
             encoder,
             options,
             worker.starts / f"tokens-{name}",
-            DataSources(graph=source.graph, teacher=bundle.teacher),  # type: ignore[arg-type]
+            DataSources(graph=source.graph, teacher=teacher),  # type: ignore[arg-type]
         )
-    if "student_teacher" not in options.losses:
-        data = dataclasses.replace(data, teacher=None)
     options, length = with_warmup(options, data.groups)
     begun = time.monotonic()
     encoder = dataclasses.replace(encoder, init=str(init))
