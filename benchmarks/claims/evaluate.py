@@ -10,6 +10,7 @@ csfcube, the facet's space  of systems with aspect heads
 from __future__ import annotations
 
 import dataclasses
+import gc
 import tempfile
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from benchmarks.claims.systems import START, STARTS
 from benchmarks.table.bundle import Bundle
@@ -83,6 +85,13 @@ def report_run(worker: Worker, run: Run) -> str:
     shown = {name: round(metrics[name], 1) for name in ("cite.map", "cocite.map", "field.f1") if name in metrics}
     seconds = f"{cost['seconds with tokens']:.0f} s + {cost['seconds of evaluation']:.0f} s"
     return f"{run.setting}: {run.system} seed {run.seed}, {cost.get('steps', 0):,} steps, {seconds}, {shown}"
+
+
+def free_memory() -> None:
+    """Give back the card's memory that a finished run no longer needs."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def trained_metric(losses: Mapping[str, Mapping[str, Any]]) -> str:

@@ -251,12 +251,14 @@ class Worker:
         needed = HURRY * run.estimate * self.machine.workers
         if self.until and time.time() + needed > self.until:
             return f"not begun: {run.setting}: {run.system} seed {run.seed}, {needed:.0f} s do not fit the time left"
-        from benchmarks.claims.evaluate import report_run
+        from benchmarks.claims.evaluate import free_memory, report_run
 
         try:
             return report_run(self, run)
         except Exception as error:  # other runs continue, whatever it was
             return f"FAILED: {run.setting}: {run.system} seed {run.seed}: {error}\n{traceback.format_exc()}"
+        finally:
+            free_memory()  # the card is shared: what one run needed at most is for the next one of any process
 
     def bundle(self, corpus: str) -> Bundle:
         if corpus not in self.bundles:
