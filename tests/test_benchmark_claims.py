@@ -129,6 +129,11 @@ def test_kept_reports_are_enough_for_the_page(study, tmp_path):
     assert (tmp_path / "claims.md").read_text() == (study / "again.md").read_text()
 
 
+def test_no_two_systems_write_the_same_report():
+    names = {RunReport("elife.mlm", name, 0, "v1", {}).file_name for name in SYSTEMS}
+    assert len(names) == len(SYSTEMS)
+
+
 def test_what_is_done_is_not_done_again(study, capsys):
     run_study(Machine(study, "cpu", seeds=2), ["elife"], ["mlm"], ["specter"])
     assert "0 of 2 runs are missing" in capsys.readouterr().out

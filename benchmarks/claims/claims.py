@@ -292,3 +292,43 @@ CURVES = {
 
 GRID = {loss: (f"loss_study_{loss}", f"loss_study_{loss}_mean") for loss in ("triplet", "infonce", "cosent", "angle")}
 """Loss -> its systems with the first token and with mean pooling: table 6.5 of the co-citation thesis."""
+
+REASONS = {
+    SPECTER: (
+        "Hard negatives hurt (specter_easy): where reference lists are short or mostly outside the pool, what a cited paper "
+        "cites is often related to the query in another way: 10 % (peerread_plus) and 12 % (elife) of the hard negatives are "
+        "co-cited with it or share a reference, of the easy ones under 1 %.",
+        "Venue and authors cannot help: they are trained with and evaluated without, as the suites have neither.",
+    ),
+    SCINCL: (
+        "SciNCL under SPECTER: of its positives, neighbors in the node vectors of a small graph, 19 % are a citation and 45 % "
+        "(elife 39 %) are connected, co-cited or coupled at all; SPECTER's all are citations. With BigGraph-style vectors, "
+        "26 % are citations, and the difference to SPECTER can no longer be claimed.",
+        "1 %, 10 % and BitFit: 1 % of the data are 20 to 26 steps here and about 430 in the text; biases alone move little "
+        "in 1,900 steps.",
+        "The oracle has the labels of 2,198 query papers, SciNCL 5,936; in the text both have the same number.",
+        "Curves: the pool is a fortieth of the text's, so the same rank is forty times farther away: positives must come from "
+        "the first 10 ranks, and negatives at rank 8,000 of 17,297 are nearly random.",
+        "`field.f1` is a mean over classes, some of which have a dozen papers: it jumps by several points with the C that "
+        "cross-validation picks.",
+    ),
+    ASPIRE: (
+        "Co-citing sentences within the pool are few: 2,826 pairs (90 steps) in peerread_plus and 624 (20 steps) in elife, "
+        "1.3 million in the text. From SPECTER's weights so few steps change nothing that can be measured; from the plain "
+        "start (specter_cocite_scibert) they are too few to learn from.",
+    ),
+    SCIASPECT: (
+        "Differences of less than a point between variants have one seed and mean little.",
+        "Intents come from the shipped classifier, and a citation with one is rarer here: SciAspect has 3,186 (peerread_plus) and "
+        "5,235 (elife) queries, SPECTER 5,936 and 7,850.",
+        "Regression: contrastive losses keep more of the year here than triplet losses do, on both corpora and from both starts.",
+    ),
+    COCITE: (
+        "Co-citations under SPECTER and SciNCL: 1,975 (peerread_plus) and 3,381 (elife) papers of the pool have a co-citation to "
+        "learn from, against 5,936 and 7,850 with a reference; of their positives 9 % and 15 % are citations.",
+        "The first token loses to the mean, most of all on elife: one epoch of 228 steps is short for a first token that "
+        "masked-language pretraining never used; with the mean, triplet and InfoNCE differ by at most a point.",
+        "Regression: as above.",
+    ),
+}
+"""Text -> why verdicts may differ from it; counts are those of the bundles."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.claims.claims import CLAIMS, CURVES, GRID, ITEMS, LINK_ROWS, TEXTS, Claim
+from benchmarks.claims.claims import CLAIMS, CURVES, GRID, ITEMS, LINK_ROWS, REASONS, TEXTS, Claim
 from benchmarks.claims.links import links_path
 from benchmarks.claims.systems import CORPORA, START, STARTS, SYSTEMS, not_trained_here
 from benchmarks.claims.verdicts import (
@@ -196,7 +196,9 @@ def _text_section(text: str, tests: Sequence[Test]) -> str:
         lines.append([*line, verdict(own_tests, MAIN) + (PROVISIONAL if is_provisional(own_tests, MAIN) else "")])
     items = markdown([["table or figure", "answered"], *([name, where] for name, where in ITEMS[text].items())])
     count = sum(test.claim.text == text for test in tests)
-    return f"## {TEXTS[text]}\n\n{markdown(lines)}\n\n{count} tests, corrected together.\n\n{items}\n"
+    reasons = "\n".join(f"- {reason}" for reason in REASONS[text])
+    why = f"Where it differs, likely reasons:\n\n{reasons}\n"
+    return f"## {TEXTS[text]}\n\n{markdown(lines)}\n\n{count} tests, corrected together.\n\n{why}\n{items}\n"
 
 
 def _test_cell(test: Test | None) -> str:
@@ -225,7 +227,7 @@ def _curves_section(results: Results, page: Path) -> str:
             x_label = "rank" if is_rank else "similarity"
             common: dict[str, Any] = {"x_label": x_label, "y_label": "percent", "log_x": is_rank}
             pictures = page.parent / "pictures"
-            pictures.mkdir(exist_ok=True)
+            pictures.mkdir(parents=True, exist_ok=True)
             title = f"{axis} on {setting}"
             draw_curves(pictures / f"{name}.svg", known, {"mean of the tasks": np.array(mean)}, title=title, **common)
             draw_curves(pictures / f"{name}-tasks.svg", known, by_task, title=f"{title}, by task", **common)
@@ -263,7 +265,7 @@ def _grid_section(results: Results, page: Path) -> str:
             if (found := mean_and_range(systems.get(name, ()), OVERALL)) is not None
         }
         name = f"claims-losses-{setting.replace('.', '-')}.svg"
-        (page.parent / "pictures").mkdir(exist_ok=True)
+        (page.parent / "pictures").mkdir(parents=True, exist_ok=True)
         draw_bars(
             page.parent / "pictures" / name, bars, title=f"Losses by pooling, {setting}", x_label="mean of the tasks"
         )

@@ -97,7 +97,12 @@ class RunReport:
 
     @property
     def file_name(self) -> str:
-        return f"{re.sub(r'[^a-z0-9]+', '_', self.system.lower()).strip('_')}-{self.seed}.json"
+        """
+        >>> [RunReport("elife", name, 0, "v1", {}).file_name for name in ("scincl, k+ 50", "scincl, k- 50")]
+        ['scincl--k+_50-0.json', 'scincl--k-_50-0.json']
+        """
+        name = self.system.lower().replace(", ", "--")
+        return f"{re.sub(r'[^a-z0-9_.+-]+', '_', name).strip('_')}-{self.seed}.json"
 
 
 def as_columns(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
