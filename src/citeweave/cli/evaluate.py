@@ -74,6 +74,7 @@ class EvaluateArguments(OutputArguments):
 def evaluate(args: EvaluateArguments) -> None:
     """Evaluate a model, vectors or scores on a benchmark, and write a report; use --missing peers and --no-intercept to follow its published code."""
     from citeweave.evaluation.evaluate import SharedSystem, evaluate_spaces, spaces_as_text
+    from citeweave.evaluation.open_system import own_distance
     from citeweave.evaluation.suites import SuiteSpec
     from citeweave.remote.ray_executor import open_executor
 
@@ -91,7 +92,11 @@ def evaluate(args: EvaluateArguments) -> None:
     opening = replace(args.opening, cache=cache_folder(args.opening.cache), runtime=runtime)
     source = SuiteSpec(args.suite, args.data, args.split, made_from, args.papers, args.intents)
     benchmark_suite = source.read(reporter)
-    common = {"tasks": args.task, "options": args.options, "with_map": args.with_map, **args.writing}
+    options = args.options
+    if not (options.distance or aspect or args.system.startswith(BASELINE)):
+        options = replace(options, distance=own_distance(args.system, benchmark_suite))
+        opening = replace(opening, distance=options.distance)
+    common = {"tasks": args.task, "options": options, "with_map": args.with_map, **args.writing}
     if aspect == EVERY:
         with open_executor(args.on, reporter) as executor:
             spaces = _spaces(args, opening, source, executor)

@@ -17,6 +17,7 @@ from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
     from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
+    from citeweave.vectors.reading import Reading
 
 
 class PaperSentences:
@@ -70,8 +71,9 @@ class DistanceArguments(CommonArguments):
     sentences: str = ""
     """With sentence vectors: compare only these sentences of the first paper, counted from 0, such as 2,3."""
 
-    distance: str = "transport"
-    """With sentence vectors: document distance single, mean_best, top2, attention or transport."""
+    distance: str = ""
+    """With sentence vectors: document distance single, mean_best, top2, attention or transport; default: the model's own,
+    else transport."""
 
     temperature: float | None = None
     """Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without."""
@@ -84,13 +86,15 @@ class DistanceArguments(CommonArguments):
             raise UserError(f"--sentences is {self.sentences!r}; it must be numbers of sentences, from 0, such as 2,3")
         return [int(part) for part in parts] or None
 
-    def document_distance(self, metric: str) -> DocumentDistance:
-        """Return the document distance of the options, with ASPIRE's temperature for sentences or whole abstracts."""
+    def document_distance(self, metric: str, own: Reading) -> DocumentDistance:
+        """Return the document distance of the options, else the model's own, with ASPIRE's temperatures."""
         from citeweave.evaluation.sentence_systems import FACET_TEMPERATURE, PAPER_TEMPERATURE
         from citeweave.vectors.document_distance import DocumentDistance
 
-        usual = FACET_TEMPERATURE if self.sentences else PAPER_TEMPERATURE
-        return DocumentDistance(self.distance, usual if self.temperature is None else self.temperature, metric)
+        usual = own.temperature or (FACET_TEMPERATURE if self.sentences else PAPER_TEMPERATURE)
+        temperature = usual if self.temperature is None else self.temperature
+        name = self.distance or own.of_sentences or DocumentDistance().name
+        return DocumentDistance(name, temperature, metric or own.metric or "l2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,8 @@ class SimilarArguments(DistanceArguments):
     """Number of papers to return."""
 
     metric: str = ""
-    """Metric between vectors (cosine, l2 or dot; default cosine) or between sentences (l2 or cosine; default l2)."""
+    """Metric between vectors (cosine, l2 or dot; default cosine) or between sentences (l2 or cosine; default: the model's
+    own, else l2)."""
 
     first: Annotated[int, Flag("--rescore")] = 200
     """Number of papers to rescore with top2, attention or transport; 0 = as many as an exact result needs."""
@@ -161,7 +166,8 @@ def _by_sentences(args: SimilarArguments) -> dict[str, Any]:
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
     numbers = args.numbers
-    opened, distance = SentenceVectors.open(args.vectors), args.document_distance(args.metric or "l2")
+    opened = SentenceVectors.open(args.vectors)
+    distance = args.document_distance(args.metric, opened.reading)
     nearest = search_sentences(
         opened,
         [args.paper],
@@ -215,8 +221,8 @@ class ExplainArguments(DistanceArguments):
     output: Annotated[Path | None, Flag("-o", "--output")] = None
     """HTML page to write, such as page.html."""
 
-    metric: str = "l2"
-    """Metric between sentences: l2 or cosine."""
+    metric: str = ""
+    """Metric between sentences: l2 or cosine; default: the model's own, else l2."""
 
     overwrite: Overwrite = False
 
@@ -231,7 +237,7 @@ def explain(args: ExplainArguments) -> None:
     if args.output is not None and args.output.exists() and not args.overwrite:
         raise UserError(f"{args.output} already exists; choose another name, or replace it with --overwrite")
     known, opened = PaperSentences(args.texts), SentenceVectors.open(args.vectors)
-    chosen = args.document_distance(args.metric)
+    chosen = args.document_distance(args.metric, opened.reading)
     explanation = explain_pair(opened, *args.papers, chosen, query_sentences=args.numbers)
     known.find(args.papers)
     if args.output is not None:

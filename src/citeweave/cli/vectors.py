@@ -179,7 +179,7 @@ class EmbedArguments(OutputArguments):
     """Pooling: cls (first token), mean (of tokens), layers (of tokens and layers) or mix (with learned layer weights); default: the model's own."""
 
     max_tokens: int | None = None
-    """Maximum number of tokens per text; default: the model's own."""
+    """Maximum number of tokens per text; default: the model's own, which may be another one with --sentences."""
 
     runtime: str = "auto"
     """Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."""
@@ -208,6 +208,7 @@ def embed(args: EmbedArguments) -> None:
     from citeweave.encoders.paper_texts import FULL_TEXT_SHARD
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import EncoderSpec
+    from citeweave.evaluation.open_system import own_reading
     from citeweave.remote.ray_executor import open_executor
 
     _check_kind(args)
@@ -217,6 +218,8 @@ def embed(args: EmbedArguments) -> None:
     options = EmbeddingOptions(recipe, args.dtype, usual if args.shard is None else args.shard, args.tokens)
     settings = {name: getattr(args, name) for name in ("pooling", "max_tokens", "batch_tokens")}
     settings["dtype"] = args.precision
+    if args.sentences and args.max_tokens is None:
+        settings["max_tokens"] = own_reading(args.model).max_tokens or None
     with open_executor(args.on, args.reporter) as executor:
         if executor is None:
             runtime = replace(Runtime.parse(args.runtime), compiled=args.compiled)

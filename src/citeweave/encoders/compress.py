@@ -30,6 +30,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.delta import Coding, code_matrix, read_change, read_matrix, write_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_folder import TENSORS_FILE
+from citeweave.vectors.reading import write_reading
 from citeweave.vectors.vectors import unit_rows
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def compress(
     }
     codings = {name: option.coding for name, option in chosen.items() if option}
     write_delta(folder, "compact", base, settings, codings, {**vectors, **tensors})
+    write_reading(folder, own.reading)
     size = (folder / TENSORS_FILE).stat().st_size
     assert size <= budget, f"{size} bytes, and the budget is {budget}"
     held = list(texts[1::2])

@@ -35,6 +35,7 @@ from citeweave.encoders.network import Network, check_can_read, draw_weights, lo
 from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
 from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, fastest, network_in, revision_in
 from citeweave.encoders.tokens import TextReader, Tokens, make_reader
+from citeweave.vectors.reading import Reading, read_reading
 
 WINDOW = 8192
 """Texts tokenized and sorted by length at a time."""
@@ -83,6 +84,9 @@ class TorchEncoder:
 
     runtime: Runtime = field(default_factory=Runtime)
     """The runtime that computes the network; its label is shown in reports."""
+
+    reading: Reading = field(default_factory=Reading)
+    """How its papers are best compared, as its folder says."""
 
     @property
     def dimension(self) -> int:
@@ -190,7 +194,7 @@ def load_encoder(
     own = model.revision(settings)
     revision = revision_in(hash_json([own, drawn])[:12] if drawn else own, runtime, dtype)
     name = str(name_or_path) if drawn else located.name
-    return TorchEncoder(name, revision, reader, network, settings, budget, runtime)
+    return TorchEncoder(name, revision, reader, network, settings, budget, runtime, read_reading(located.folder))
 
 
 def batch_kind(network: Network) -> str:

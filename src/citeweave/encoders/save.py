@@ -46,6 +46,7 @@ from citeweave.encoders.model_names import locate, parse_random
 from citeweave.encoders.network import Network, silence_transformers
 from citeweave.encoders.pooling import PARAMETER, TENSOR, count_states, save_aspect_words
 from citeweave.encoders.untrusted_model import check_finite
+from citeweave.vectors.reading import write_reading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -185,6 +186,7 @@ def write_merged_model(
         if isinstance(recorded.get(CARD), dict):
             card = card_from_metadata(recorded[CARD])
         save_encoder(writer.folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=card, dtype=dtype)
+        write_reading(writer.folder, encoder.reading)
         if (heads := find_heads(model)) is not None:
             save_heads(writer.folder, heads)
         writer.facts = {"model": encoder.name, "revision": encoder.revision, **recorded}

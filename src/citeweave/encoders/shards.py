@@ -260,8 +260,8 @@ class ShardPlan:
     ids: Sequence[str]
     """Only slices are read."""
 
-    metadata: dict[str, str]
-    """Model, revision, text recipe and source of the vectors."""
+    metadata: dict[str, Any]
+    """Model, revision, text recipe and source of the vectors; for sentences also how the model is best read."""
 
     recipe: dict[str, Any]
     """Everything that decides the result."""

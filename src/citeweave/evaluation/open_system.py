@@ -34,10 +34,12 @@ from citeweave.core.errors import EmptyResultError, InputError, UserError, choos
 from citeweave.core.files import hash_file, hash_json, open_input, read_input
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Count, Reporter, Tally
-from citeweave.encoders.model_names import NAMED
+from citeweave.encoders.model_names import NAMED, hub_name, locate, parse_random
 from citeweave.evaluation.options import OpeningOptions, split_distance
 from citeweave.evaluation.systems import Bm25System, PrecomputedScores, System, VectorSystem
+from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.vectors.formats import Record, read_json, reader_for
+from citeweave.vectors.reading import SENTENCE_TOKENS, Reading, read_reading
 from citeweave.vectors.sentence_distances import TOKEN_BEST
 from citeweave.vectors.vectors import Vectors
 
@@ -48,9 +50,6 @@ ACCEPTED = (
 
 KNOWN_SYSTEMS = ("bm25", *NAMED)
 """Names that are a system by themselves, without a file or folder."""
-
-SENTENCE_TOKENS = 500
-"""Token limit of texts for sentence vectors, as in ASPIRE; a lower limit would lose the last sentences."""
 
 FACETS = ("background", "method", "result")
 """Facets of CSFCube, which has one file of scores for each."""
@@ -134,10 +133,10 @@ def _open_artifact(path: Path, options: OpeningOptions) -> System:
         from citeweave.vectors.sentence_vectors import SentenceVectors
 
         return SentenceSystem(
-            SentenceVectors.open(path),
+            vectors := SentenceVectors.open(path),
             name=path.name,
-            metric=options.sentence_metric,
-            temperature=options.temperature,
+            metric=options.sentence_metric or vectors.reading.metric or "l2",
+            temperature=options.temperature or vectors.reading.temperature,
             device=options.device,
         )
     raise UserError(
@@ -150,7 +149,8 @@ def _open_model(name: str, options: OpeningOptions, reporter: Reporter) -> Syste
     from citeweave.encoders.encoder import load_encoder
     from citeweave.evaluation.encoder_systems import EncoderSystem
 
-    max_tokens = options.max_tokens or (SENTENCE_TOKENS if options.needs_sentences else None)
+    own = own_reading(name)
+    max_tokens = options.max_tokens or ((own.max_tokens or SENTENCE_TOKENS) if options.needs_sentences else None)
     encoder = load_encoder(
         name, pooling=options.pooling, max_tokens=max_tokens, device=options.device, runtime=options.runtime
     )
@@ -160,8 +160,8 @@ def _open_model(name: str, options: OpeningOptions, reporter: Reporter) -> Syste
 
     by_sentence = SentenceSystem(
         encoder,
-        metric=options.sentence_metric,
-        temperature=options.temperature,
+        metric=options.sentence_metric or own.metric or "l2",
+        temperature=options.temperature or own.temperature,
         with_paper=options.with_paper,
         device=options.device,
         reporter=reporter,
@@ -169,6 +169,26 @@ def _open_model(name: str, options: OpeningOptions, reporter: Reporter) -> Syste
     if not options.needs_paper_vectors:
         return by_sentence
     return CombinedSystem(EncoderSystem(encoder, cache=options.cache, reporter=reporter), by_sentence)
+
+
+def own_reading(name: str) -> Reading:
+    """Return the reading that a model carries in its folder."""
+    return read_reading(locate(parse_random(name)[0]).folder)
+
+
+def own_distance(name: str, suite: Suite) -> str:
+    """Return the distance that a model carries, for a suite whose papers may be compared by sentences; else empty."""
+    by_sentences = any(isinstance(task, RankingTask) and task.rule.family == "csfcube" for task in suite.tasks)
+    return own_reading(name).distance if by_sentences and _is_model(name) else ""
+
+
+def _is_model(name: str) -> bool:
+    path = Path(name)
+    if name in KNOWN_SYSTEMS:
+        return name in NAMED
+    if path.is_dir():
+        return kind_of(path) == ENCODER or any((path / file).is_file() for file in _MODEL_FILES)
+    return bool(hub_name(name)) and not path.exists()
 
 
 def _plain_name(path: Path) -> str:

@@ -80,8 +80,9 @@ class OpeningOptions:
     temperature: float | None = None
     """Softmax temperature of the distances attention and transport."""
 
-    sentence_metric: Annotated[str, OneOf("l2", "cosine")] = "l2"
-    """Distance between sentence vectors that sentence distances use: l2, as in ASPIRE, or cosine."""
+    sentence_metric: Annotated[str, OneOf("", "l2", "cosine")] = ""
+    """Distance between sentence vectors that sentence distances use: l2 or cosine; default: the model's own, else l2, as
+    in ASPIRE."""
 
     with_paper: Annotated[bool, Flag("--document-vector")] = False
     """With a model and a sentence distance: treat the vector of the whole paper as another sentence, though never beside

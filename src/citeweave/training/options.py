@@ -29,6 +29,7 @@ from citeweave.core.errors import UserError, choose
 from citeweave.core.options import OneOf, Range, check, convert, parse_table
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.model_names import parse_random
+from citeweave.vectors.reading import Reading
 
 LOSSES: Mapping[str, Mapping[str, Any]] = {
     "triplet": {"margin": 1.0, "distance": "l2"},
@@ -129,6 +130,10 @@ class EncoderOptions:
 
     head_start: Annotated[str, OneOf("random", "identity")] = "random"
     """Initial heads: `random`, or `identity`, the encoder's own space."""
+
+    reading: Reading = field(default_factory=Reading)
+    """How papers are best compared by sentences, kept with the model: a table `[encoder.reading]` with `distance`,
+    `metric`, `max_tokens`, `temperature`; default: what a sentence loss trains."""
 
     def __post_init__(self) -> None:
         check(self, "encoder")

@@ -38,6 +38,7 @@ from citeweave.training.data import (
     Numbers,
 )
 from citeweave.vectors.document_distance import DocumentDistance, match
+from citeweave.vectors.reading import Reading
 from citeweave.vectors.sentence_distances import PaperPairs
 
 
@@ -60,6 +61,21 @@ def trained_distance(losses: Mapping[str, Mapping[str, Any]]) -> TrainedDistance
     if (settings := losses.get("sentence_in_batch")) is not None:
         return TrainedDistance(settings["match"], "cosine", settings["sharpness"])
     return None
+
+
+def trained_reading(written: Reading, losses: Mapping[str, Mapping[str, Any]]) -> Reading:
+    """Return how a trained model is best read: as its recipe says, else by the distance that a sentence loss trains.
+
+    >>> trained_reading(Reading(), {"sentence_triplet": {"distance": "transport", "metric": "l2", "temperature": 5000.0, "mode": "exact"}})
+    Reading(distance='transport', metric='l2', max_tokens=0, temperature=None)
+    >>> trained_reading(Reading("mean_best", "cosine"), {"in_batch": {}}).distance
+    'mean_best'
+    """
+    distance = trained_distance(losses)
+    if written or distance is None:
+        return written
+    temperature = distance.temperature if distance.name == "attention" else None
+    return Reading(distance.name, distance.metric, temperature=temperature)
 
 
 Mask = NDArray[np.bool_]

@@ -63,8 +63,10 @@ from citeweave.training.encoder_task import EncoderTask, Stepper
 from citeweave.training.objective import LossInputs, MaskedLanguage, Objective
 from citeweave.training.options import LOSS, MICRO_TOKENS, EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.partial import HEADS_PREFIX, TrainedHeads, choose_parts, heads_to_arrays, make_heads
+from citeweave.training.sentence_objective import trained_reading
 from citeweave.training.start_scale import measure_scales
 from citeweave.training.trainer import TrainingProgress, TrainingRun, train_network
+from citeweave.vectors.reading import write_reading
 from citeweave.version import __version__
 
 if TYPE_CHECKING:
@@ -446,6 +448,7 @@ def write_encoder(
     model, tokenizer = start.network.model, start.reader.tokenizer
     model.eval()
     save_encoder(folder, start.network, tokenizer, start.settings, card=card)
+    write_reading(folder, reading := trained_reading(encoder.reading, options.losses))
     if options.parts != "heads" and (options.parts != "all" or options.frozen_layers):
         (folder / "delta").mkdir()
         own = [name for name in trained if not name.startswith(("language.", HEADS_PREFIX))]
@@ -458,6 +461,7 @@ def write_encoder(
             kind=options.parts,
             card=card,
         )
+        write_reading(folder / "delta", reading)
 
 
 def copy_start_weights(weights: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, read_
 from citeweave.core.columns import KeyLookup, NumberWriter, TextColumn, open_matrix, open_numbers
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.ragged import number_within, to_offsets
+from citeweave.vectors.reading import Reading, parse_reading
 from citeweave.vectors.vectors import (
     DTYPES,
     DUPLICATE_ID,
@@ -55,6 +56,12 @@ class SentenceVectors:
         self.ids, self.offsets, self.matrix, self.numbers = ids, offsets, matrix, numbers
         self.provenance, self.manifest = provenance, manifest
         self._lookup: KeyLookup | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How the model that made them is best read."""
+        facts = self.manifest.facts if self.manifest is not None else {}
+        return parse_reading(facts.get("reading", {}), "the manifest of sentence vectors")
 
     @classmethod
     def open(cls, folder: str | Path) -> SentenceVectors:
