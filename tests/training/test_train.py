@@ -32,6 +32,7 @@ from citeweave.training.encoder_task import Stepper
 from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.partial import heads_to_arrays, make_heads
 from citeweave.training.train import load_start_model, prepare_run
+from citeweave.vectors.reading import Reading, read_reading
 from citeweave.vectors.vectors import Vectors
 
 from .conftest import GROUPS, HYBRID, KINDS, SENTENCES, WORDS, Literature, log_of, mine, refused, weights_of
@@ -128,6 +129,16 @@ def test_learning_by_sentences_lowers_the_loss(paired, tmp_path):
     options = {"losses": SENTENCES["single"], "steps": 40, "batch": 12, "checkpoint_every": 0, "dropout": 0.0}
     losses = log_of(paired.train(tmp_path / "model", **options).folder, "loss")
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_trained_model_carries_the_distance_that_its_loss_trains(paired, uninterrupted, tmp_path):
+    assert read_reading(uninterrupted["sentences"].folder) == Reading("transport", "l2")
+    assert not read_reading(uninterrupted["triplets"].folder)
+    attention = {"losses": SENTENCES["attention"], "parts": "bias", "steps": 1}
+    folder = paired.train(tmp_path / "attention", **attention).folder
+    assert read_reading(folder).temperature == read_reading(folder / "delta").temperature > 0
+    written = {"encoder": {"reading": {"distance": "mean_best", "metric": "cosine"}}, **attention}
+    assert read_reading(paired.train(tmp_path / "written", **written).folder) == Reading("mean_best", "cosine")
 
 
 def test_aspect_words_learn_and_their_delta_has_them(paired, uninterrupted, tmp_path):
