@@ -32,7 +32,7 @@ from citeweave.training.encoder_task import Stepper
 from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.partial import heads_to_arrays, make_heads
 from citeweave.training.train import load_start_model, prepare_run
-from citeweave.vectors.reading import Reading, read_reading
+from citeweave.vectors.own_distance import Reading, read_reading
 from citeweave.vectors.vectors import Vectors
 
 from .conftest import GROUPS, HYBRID, KINDS, SENTENCES, WORDS, Literature, log_of, mine, refused, weights_of

@@ -17,7 +17,7 @@ from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
     from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment
-    from citeweave.vectors.reading import Reading
+    from citeweave.vectors.own_distance import Reading
 
 
 class PaperSentences:

@@ -30,7 +30,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.delta import Coding, code_matrix, read_change, read_matrix, write_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_folder import TENSORS_FILE
-from citeweave.vectors.reading import write_reading
+from citeweave.vectors.own_distance import write_reading
 from citeweave.vectors.vectors import unit_rows
 
 if TYPE_CHECKING:

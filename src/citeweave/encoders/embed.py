@@ -346,8 +346,8 @@ def embed_sentences(
     if not all(isinstance(one, TorchEncoder) for one in encoders):
         raise UserError("sentence vectors need the states of single tokens; use --runtime torch")
     plan = plan_embedding(corpus, encoders[0], options, overwrite=overwrite)
-    if encoders[0].reading:
-        plan = replace(plan, metadata={**plan.metadata, "reading": asdict(encoders[0].reading)})
+    if reading := getattr(encoders[0], "reading", None):
+        plan = replace(plan, metadata={**plan.metadata, "reading": asdict(reading)})
     if _is_done(folder, sentence_vectors, plan, reporter):
         return SentenceVectors.open(folder)
     makers: Shards = (

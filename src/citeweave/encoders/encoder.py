@@ -35,7 +35,7 @@ from citeweave.encoders.network import Network, check_can_read, draw_weights, lo
 from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
 from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, fastest, network_in, revision_in
 from citeweave.encoders.tokens import TextReader, Tokens, make_reader
-from citeweave.vectors.reading import Reading, read_reading
+from citeweave.vectors.own_distance import Reading, read_reading
 
 WINDOW = 8192
 """Texts tokenized and sorted by length at a time."""

@@ -46,7 +46,7 @@ from citeweave.encoders.model_names import locate, parse_random
 from citeweave.encoders.network import Network, silence_transformers
 from citeweave.encoders.pooling import PARAMETER, TENSOR, count_states, save_aspect_words
 from citeweave.encoders.untrusted_model import check_finite
-from citeweave.vectors.reading import write_reading
+from citeweave.vectors.own_distance import write_reading
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -39,7 +39,7 @@ from citeweave.evaluation.options import OpeningOptions, split_distance
 from citeweave.evaluation.systems import Bm25System, PrecomputedScores, System, VectorSystem
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.vectors.formats import Record, read_json, reader_for
-from citeweave.vectors.reading import SENTENCE_TOKENS, Reading, read_reading
+from citeweave.vectors.own_distance import SENTENCE_TOKENS, Reading, read_reading
 from citeweave.vectors.sentence_distances import TOKEN_BEST
 from citeweave.vectors.vectors import Vectors
 
@@ -135,8 +135,8 @@ def _open_artifact(path: Path, options: OpeningOptions) -> System:
         return SentenceSystem(
             vectors := SentenceVectors.open(path),
             name=path.name,
-            metric=options.sentence_metric or vectors.reading.metric or "l2",
-            temperature=options.temperature or vectors.reading.temperature,
+            metric=options.sentence_metric or vectors.own_distance.metric or "l2",
+            temperature=options.temperature or vectors.own_distance.temperature,
             device=options.device,
         )
     raise UserError(

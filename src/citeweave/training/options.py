@@ -29,7 +29,7 @@ from citeweave.core.errors import UserError, choose
 from citeweave.core.options import OneOf, Range, check, convert, parse_table
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.model_names import parse_random
-from citeweave.vectors.reading import Reading
+from citeweave.vectors.own_distance import Reading
 
 LOSSES: Mapping[str, Mapping[str, Any]] = {
     "triplet": {"margin": 1.0, "distance": "l2"},

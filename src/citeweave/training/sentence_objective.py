@@ -38,7 +38,7 @@ from citeweave.training.data import (
     Numbers,
 )
 from citeweave.vectors.document_distance import DocumentDistance, match
-from citeweave.vectors.reading import Reading
+from citeweave.vectors.own_distance import Reading
 from citeweave.vectors.sentence_distances import PaperPairs
 
 

@@ -66,7 +66,7 @@ from citeweave.training.partial import HEADS_PREFIX, TrainedHeads, choose_parts,
 from citeweave.training.sentence_objective import trained_reading
 from citeweave.training.start_scale import measure_scales
 from citeweave.training.trainer import TrainingProgress, TrainingRun, train_network
-from citeweave.vectors.reading import write_reading
+from citeweave.vectors.own_distance import write_reading
 from citeweave.version import __version__
 
 if TYPE_CHECKING:

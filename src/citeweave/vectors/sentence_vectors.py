@@ -26,7 +26,7 @@ from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, read_
 from citeweave.core.columns import KeyLookup, NumberWriter, TextColumn, open_matrix, open_numbers
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.ragged import number_within, to_offsets
-from citeweave.vectors.reading import Reading, parse_reading
+from citeweave.vectors.own_distance import Reading, parse_reading
 from citeweave.vectors.vectors import (
     DTYPES,
     DUPLICATE_ID,

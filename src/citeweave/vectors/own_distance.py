@@ -1,4 +1,4 @@
-"""A model's own reading: how its papers are best compared, kept in the model's folder.
+"""A model's own distance: how its papers are best compared, its reading, kept in the model's folder.
 
     model/reading.json      {"distance": "mean_best+token_best", "metric": "cosine", "max_tokens": 512, "temperature": null}
 
