@@ -70,7 +70,7 @@ def test_sentence_vectors_remember_how_their_model_is_read(carrying, tmp_path, c
     import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
     cli.json("embed", tmp_path / "corpus", "--sentences --model", carrying, "-o", tmp_path / "sentences")
     vectors = SentenceVectors.open(tmp_path / "sentences")
-    assert vectors.own_distance == Reading("mean_best", "cosine", 40)
+    assert vectors.reading == Reading("mean_best", "cosine", 40)
     found = cli.json("similar", tmp_path / "sentences", "--paper 0")
     assert (found["distance"], found["metric"]) == ("mean_best", "cosine")
     told = cli.json("similar", tmp_path / "sentences", "--paper 0 --distance single --metric l2")

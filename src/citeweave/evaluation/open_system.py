@@ -135,8 +135,8 @@ def _open_artifact(path: Path, options: OpeningOptions) -> System:
         return SentenceSystem(
             vectors := SentenceVectors.open(path),
             name=path.name,
-            metric=options.sentence_metric or vectors.own_distance.metric or "l2",
-            temperature=options.temperature or vectors.own_distance.temperature,
+            metric=options.sentence_metric or vectors.reading.metric or "l2",
+            temperature=options.temperature or vectors.reading.temperature,
             device=options.device,
         )
     raise UserError(
