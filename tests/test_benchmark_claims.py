@@ -14,6 +14,7 @@ import pytest
 from citeweave.core.errors import CiteweaveError
 from citeweave.evaluation.metrics import Outcome
 from citeweave.graph.citations import graph_from_edges
+from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.graph.node_vectors import embed_nodes
 from citeweave.graph.options import NodeVectorOptions
 from citeweave.pipeline.suites import without_references
@@ -159,6 +160,16 @@ def test_node_vectors_that_were_made_on_another_machine_are_mined(study, bert, t
     made.rename(tmp_path / "with" / made.name)
     _command(f"{words} -o {tmp_path}/with")
     assert read_bundle(tmp_path / "with" / "elife.bundle").systems["scincl_biggraph"]["count"] > 100
+
+
+def test_intents_are_classified_into_an_overlay_of_the_corpus(study, tmp_path):
+    (tmp_path / "stages").symlink_to(study / "stages")
+    _command(f"claims costly {tmp_path} --corpora elife --only intents")
+    corpus = costly.learned_corpus(study, "elife")
+    overlay = IntentOverlay.open(costly.intents_path(tmp_path, "elife"))
+    overlay.check(corpus)
+    found = costly.costly_facts(tmp_path, "elife")["citations with an intent"]
+    assert found == overlay.manifest.facts["citations"]["with_intent"] and not costly.costly_facts(study, "elife")
 
 
 def test_links_are_held_out_and_shown(study, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave import Samples
+from citeweave import Samples, Vectors
 from citeweave.core.errors import UserError
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import load_encoder
@@ -58,6 +58,17 @@ def test_a_chain_runs_its_first_recipe(place, here):
     assert manifest["facts"]["init"] == str(folder / "model")
     first = json.loads((folder / "run.json").read_text())["metrics"]["trained"]["corpus"][0]
     assert result.start["corpus"].metrics["cite.map"] == first["cite.map"]
+
+
+def test_a_model_learns_from_the_vectors_of_a_teacher_that_the_run_makes_once(place, bert, here):
+    losses = ("training.losses.triplet=", "training.losses.similarity.temperature=0.1")
+    taught = tiny("specter", *losses, f"training.losses.similarity.teacher={bert}")
+    result = run_recipe(taught, place.corpus.folder, here / "run", replace(place.options, seeds=2))
+    vectors = Vectors.open(here / "run" / "teacher")
+    assert len(vectors) == len(place.corpus) and vectors.provenance.dtype == "float16"
+    assert result.executed.count("teacher") == 1 and len(result.models) == 2
+    with pytest.raises(UserError, match="training.losses.similarity.teacher is empty; name the model"):
+        run_recipe(tiny("specter", *losses), place.corpus.folder, here / "none", place.options)
 
 
 @pytest.mark.parametrize("first", ["recipe", "chain"])

@@ -48,6 +48,7 @@ ALL = {
     "angle": (lambda *x: pairwise.angle(*x, LABELS), [(4, 5)] * 2),
     "angle_sum": (lambda *x: pairwise.angle_sum(*x, LABELS, weights=(1, 2, 3)), [(4, 6)] * 2),
     "student_teacher": (pairwise.student_teacher, [(4, 6), (4, 3)]),
+    "similarity": (pairwise.similarity, [(4, 6), (4, 3)]),
     "match mean_best": (lambda *x: contrastive.scores_in_batch(matched(*x, "mean_best"), torch.eye(4, 3) > 0), MATCHED),
     "match single": (lambda *x: contrastive.scores_in_batch(matched(*x, "single"), torch.eye(4, 3) > 0), MATCHED),
     "match attention": (lambda *x: contrastive.scores_in_batch(matched(*x, "attention"), torch.eye(4, 3) > 0), MATCHED),
@@ -71,7 +72,9 @@ def test_gradients_precision_and_papers_that_coincide(name):
         assert value.isfinite() and all(x.grad.isfinite().all() and x.grad.abs().max() < 1e3 for x in inputs)
 
 
-@pytest.mark.parametrize("name", ["triplet cosine", "info_nce", "supcon", "gte", "cosent", "angle", "student_teacher"])
+@pytest.mark.parametrize(
+    "name", ["triplet cosine", "info_nce", "supcon", "gte", "cosent", "angle", "student_teacher", "similarity"]
+)
 def test_a_vector_of_zeros_among_others_has_no_huge_gradient(name):
     loss, shapes = ALL[name]
     inputs = vectors(16, *shapes)
@@ -247,6 +250,24 @@ def test_angle_sum_is_the_sum_of_its_terms():
     pairs = contrastive.pairs_in_batch(x, y, LABELS, scale=10.0, allowed=allowed)
     terms = 0.5 * pairwise.cosent(x, y, LABELS) + 2 * pairs + 3 * pairwise.angle(x, y, LABELS, scale=1.0)
     assert found.item() == pytest.approx(terms.item())
+
+
+def test_neighbors_follow_the_teacher_as_loops_do():
+    student, teacher = vectors(17, (5, 6), (5, 3))
+    known = torch.tensor([True, True, False, True, True])
+    found = pairwise.similarity(student, teacher, temperature=0.1, teacher_temperature=0.2, known=known)
+    terms = []
+    for row in (0, 1, 3, 4):
+        others = [at for at in (0, 1, 3, 4) if at != row]
+        own, taught = (
+            torch.softmax(torch.stack([torch.cosine_similarity(x[row], x[at], dim=0) / t for at in others]), 0)
+            for x, t in ((student, 0.1), (teacher, 0.2))
+        )
+        terms.append((taught * (taught.log() - own.log())).sum())
+    assert found.item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-9)
+    assert pairwise.similarity(student, 3 * student).item() == pytest.approx(0, abs=1e-12)
+    assert pairwise.similarity(student, teacher, known=known & False).item() == 0
+    assert pairwise.similarity(student[:1], teacher[:1]).item() == 0
 
 
 def test_the_teacher_may_not_know_every_paper():

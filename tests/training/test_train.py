@@ -398,15 +398,18 @@ def test_parts_of_the_network_are_saved_as_a_delta_and_frozen_layers_stay(litera
     assert not any(name.startswith(("embeddings.", "encoder.layer.0.")) for name in moved)
 
 
-def test_a_teacher_can_be_followed(literature, tmp_path):
+@pytest.mark.parametrize("name", ["student_teacher", "similarity"])
+def test_a_teacher_can_be_followed(literature, tmp_path, name):
     make_graph(literature.corpus, tmp_path / "graph")
     sources = DataSources(teacher=Vectors.open(tmp_path / "graph/vectors"))
     changes = {"steps": 100, "batch": 16, "check_every": 100, "checkpoint_every": 0, "dropout": 0.0}
-    run = literature.train(tmp_path / "model", losses={"student_teacher": {}}, sources=sources, **changes)
+    run = literature.train(tmp_path / "model", losses={name: {}}, sources=sources, **changes)
     losses = log_of(run.folder, "loss")
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
     with pytest.raises(UserError, match="--teacher"):
-        literature.train(tmp_path / "other", losses={"student_teacher": {}}, sources=DataSources(), **changes)
+        literature.train(tmp_path / "other", losses={name: {}}, sources=DataSources(), **changes)
+    with pytest.raises(UserError, match="there is one teacher; leave one out"):
+        literature.train(tmp_path / "both", losses={"student_teacher": {}, "similarity": {}}, **changes)
 
 
 def test_pools_of_the_corpus_suite_are_watched_and_give_its_own_number(literature, tmp_path):

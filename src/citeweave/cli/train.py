@@ -226,7 +226,7 @@ class TrainingDataArguments(OutputArguments):
     """Graph folder of the corpus; it keeps related papers from being in-batch negatives."""
 
     teacher: Path | None = None
-    """Teacher vectors for the distillation (student-teacher) loss, such as graph/vectors."""
+    """Teacher vectors for the losses student_teacher and similarity, such as graph/vectors or those of a larger model."""
 
     held_out: str = ""
     """Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from 2016 on). Samples must be mined without those citations."""

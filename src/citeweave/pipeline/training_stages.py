@@ -36,8 +36,8 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import AspectHeads, find_heads
 from citeweave.encoders.delta import open_model
-from citeweave.encoders.embed import SHARD, plan_texts, text_maker
-from citeweave.encoders.encoder import Encoder
+from citeweave.encoders.embed import SHARD, EmbeddingOptions, embed_papers, plan_texts, text_maker
+from citeweave.encoders.encoder import Encoder, load_encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT
 from citeweave.encoders.model_names import MINILM, hub_name, locate, parse_random
 from citeweave.encoders.shards import EncodingWorker, RemoteMaker, ShardPlan, write_vectors
@@ -56,7 +56,7 @@ from citeweave.pipeline.run_folder import CHAIN, INTENTS, RunFolder, RunOptions
 from citeweave.pipeline.stages import TrainingInputs
 from citeweave.pipeline.suites import Suites
 from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.vectors.vectors import KIND, VERSION
+from citeweave.vectors.vectors import KIND, VERSION, Vectors
 
 if TYPE_CHECKING:
     from citeweave.training.sentence_objective import TrainedDistance
@@ -177,7 +177,6 @@ def _train_stage(
         from citeweave.training.options import CardNotes, TrainingPlan
         from citeweave.training.train import train_encoder
 
-        teacher = data.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
         audit = run.stage_metadata("audited") or None
         plan = TrainingPlan(encoder, training, CardNotes(recipe.label, recipe.tables, run.options.held_out, audit))
         sources = DataSources(graph=data.inputs.graph, teacher=teacher, suite=data.watched)
@@ -185,9 +184,32 @@ def _train_stage(
         result = train_encoder(data.corpus, data.samples, folder, plan, **common)
         return {"seed": training.seed, "before": result.before, "after": result.after}
 
+    teacher = _teacher_stage(run, training, data)
     graph = str(run.record["stages"].get("graph", {}).get("mark"))
     inputs = [data.samples.hash, start_key(encoder), asdict(training), graph, data.watched is not None]
     return run.run(f"model-{number}" if number else "model", inputs, make)
+
+
+def _teacher_stage(run: RunFolder, training: TrainingOptions, data: TrainingInputs) -> Vectors | None:
+    """Return the vectors that a loss follows: the graph's node vectors, or the teacher model's of all texts."""
+    if "similarity" not in training.losses:
+        return data.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
+    name = training.losses["similarity"]["teacher"]
+    if not name:
+        raise UserError(
+            "training.losses.similarity.teacher is empty; name the model to learn from, such as "
+            "--set training.losses.similarity.teacher=models/mpnet"
+        )
+    model = open_model(locate(name).folder)
+
+    def make(folder: Path) -> Mapping[str, Any]:
+        options = EmbeddingOptions(dtype="float16")
+        vectors = embed_papers(
+            data.corpus, load_encoder(name, device=run.options.device), folder, options, **run.writing
+        )
+        return {"model": name, "vectors": len(vectors)}
+
+    return Vectors.open(run.run("teacher", [data.corpus.hash, model.revision(model.settings)], make))
 
 
 def start_key(encoder: EncoderOptions) -> Any:

@@ -16,6 +16,7 @@ are in `pairwise_losses.py`.
   * cosent, angle     pairs of pairs in the order of their labels         labeled pairs
   * angle_sum         cosent + in-batch + angle                           labeled pairs
   * student_teacher   the student's cosines follow the teacher's          one paper per row
+  * similarity        the student's neighbors follow the teacher's        one paper per row
   * masked_language   the masked tokens                                   one masked token per row
   * weighted_sum      the sum of several losses
 

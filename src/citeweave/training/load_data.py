@@ -43,7 +43,7 @@ from citeweave.training.data import (
     join_groups,
     make_alignment,
 )
-from citeweave.training.options import EncoderOptions, TrainingOptions, negative_rules
+from citeweave.training.options import TEACHER_LOSSES, EncoderOptions, TrainingOptions, negative_rules
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -196,7 +196,7 @@ class DataSources:
     """For losses with in-batch negatives, which leave out related papers."""
 
     teacher: Vectors | None = None
-    """Vectors for the student-teacher loss, such as a graph's node vectors."""
+    """Vectors for a loss that follows a teacher, such as a graph's node vectors or those of a larger model."""
 
     suite: Suite | None = None
     """Suite whose ranking tasks become pools for validation."""
@@ -288,10 +288,10 @@ def _check_sources(options: TrainingOptions, sources: DataSources, encoder: Enco
             f"the loss {names} takes the batch's other papers as negatives and needs the citation graph to leave out "
             "related papers; give --graph, or set its relatives=false"
         )
-    if "student_teacher" in options.losses and sources.teacher is None:
+    if (taught := set(TEACHER_LOSSES) & options.losses.keys()) and sources.teacher is None:
         raise UserError(
-            "the loss student_teacher needs a teacher's vectors; give --teacher with a folder of vectors, such as "
-            "graph/vectors"
+            f"the loss {', '.join(sorted(taught))} needs a teacher's vectors; give --teacher with a folder of vectors, such as "
+            "graph/vectors or an output of `citeweave embed`"
         )
 
 

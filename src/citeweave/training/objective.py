@@ -244,9 +244,20 @@ def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossIn
 
 
 def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, inputs: LossInputs) -> Tensor:
-    assert inputs.teacher is not None, "load_training_data requires the teacher's vectors"
-    teacher = inputs.teacher[_to_tensor(batch.papers, inputs.teacher)].to(vectors.device)  # (papers, its dimension)
+    teacher = _taught(vectors, batch, inputs)
     return pairwise.student_teacher(vectors, teacher, known=teacher.any(dim=1))
+
+
+def _similarity(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
+    teacher = _taught(vectors, batch, inputs)
+    temperatures = {name: settings[name] for name in ("temperature", "teacher_temperature")}
+    return pairwise.similarity(vectors, teacher, known=teacher.any(dim=1), **temperatures)
+
+
+def _taught(vectors: Tensor, batch: Batch, inputs: LossInputs) -> Tensor:
+    """Return the teacher's vectors of a batch's papers, (papers, its dimension), zeros where it has none."""
+    assert inputs.teacher is not None, "load_training_data requires the teacher's vectors"
+    return inputs.teacher[_to_tensor(batch.papers, inputs.teacher)].to(vectors.device)
 
 
 FORMULAS: Mapping[str, Formula] = {
@@ -260,6 +271,7 @@ FORMULAS: Mapping[str, Formula] = {
     "angle_sum": _angle_sum,
     "gte": _gte,
     "student_teacher": _student_teacher,
+    "similarity": _similarity,
 }
 
 

@@ -44,6 +44,7 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
     "angle_sum": {"scale": 20.0, "cosine": 1.0, "in_batch": 1.0, "angle": 1.0, "relatives": True},
     "gte": {"temperature": 0.01, "relatives": True},
     "student_teacher": {},
+    "similarity": {"temperature": 0.05, "teacher_temperature": 0.05, "teacher": ""},
     "mlm": {"share": 0.15},
     "aligned_triplet": {"margin": 1.0, "metric": "l2", "negatives": "batch", "relatives": True},
     "sentence_triplet": {
@@ -66,6 +67,7 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of every loss with their defaults; each also takes `weight`, 1.0.
 
+`teacher` of `similarity` names the model whose vectors `run` makes; `train` takes them with --teacher.
 `negatives_by` names rules of `[mining.negatives]`, separated by commas, to use only their negatives; empty = all.
 `relatives` leaves known related papers out of the batch's negatives."""
 
@@ -75,8 +77,11 @@ SENTENCE_LOSSES = ("aligned_triplet", "sentence_triplet", "sentence_in_batch")
 ASPECT = "aspect_"
 """Prefix of losses that act in the space of each group's aspect (`partial.TrainedHeads`)."""
 
-BATCH_LOSSES = ("in_batch", "aspect_in_batch", "gte", "sentence_in_batch", "student_teacher", "mlm")
+BATCH_LOSSES = ("in_batch", "aspect_in_batch", "gte", "sentence_in_batch", "student_teacher", "similarity", "mlm")
 """Losses that take their negatives from the batch."""
+
+TEACHER_LOSSES = ("student_teacher", "similarity")
+"""Losses that follow a teacher's vectors."""
 
 NEGATIVES = ("own", "batch")
 """Where losses on sentence triplets take their negatives from."""
@@ -277,6 +282,10 @@ class TrainingOptions:
         for name, settings in self.losses.items():
             if "negatives" in settings:
                 choose(settings["negatives"], NEGATIVES, f"training.losses.{name}.negatives")
+        if set(TEACHER_LOSSES) <= self.losses.keys():
+            raise UserError(
+                f"training.losses has {' and '.join(TEACHER_LOSSES)}, and there is one teacher; leave one out"
+            )
         if (self.reads_aspects or self.reads_rules) and self.unit != "groups":
             raise UserError(
                 f"training.unit is {self.unit!r}; losses in aspect spaces, and those with negatives_by, need 'groups'"

@@ -1,4 +1,4 @@
-"""Losses on distances and pairs: triplet margin, CoSENT, AnglE, student-teacher, masked words, sentence scores.
+"""Losses on distances and pairs: triplet margin, CoSENT, AnglE, imitating a teacher, masked words, sentence scores.
 
 CoSENT and AnglE order labeled pairs: a pair with a higher label should be more similar. They are one log-sum-exp over
 the batch, not a mean, so their value grows with the batch. Pairs with equal labels are not compared.
@@ -46,6 +46,9 @@ def weighted_sum(terms: Mapping[str, tuple[float, Tensor]]) -> Tensor:
 
 DISTANCES = ("l2", "cosine")
 REDUCTIONS = ("mean", "sum")
+
+_LEAST = -1e9
+"""Logit of a paper that has no part in a softmax; a finite one, so that a row without any other is no NaN."""
 
 
 def triplet(
@@ -219,6 +222,35 @@ def student_teacher(student: Tensor, teacher: Tensor, *, known: Tensor | None = 
     errors = (cosines(student, student) - cosines(teacher, teacher).to(widen(student).dtype)) ** 2  # (B, B)
     both = full_mask(known, errors[:, 0])  # (B,)
     return masked_mean(errors, both[:, None] & both)
+
+
+def similarity(
+    student: Tensor,
+    teacher: Tensor,
+    *,
+    temperature: float = 0.05,
+    teacher_temperature: float = 0.05,
+    known: Tensor | None = None,
+) -> Tensor:
+    """Compute how far the student's neighbors in the batch are from the teacher's; Hinton et al. 2015, on cosines.
+
+    The mean over papers of KL(t, s): t and s are softmaxes of a paper's cosines with all others of the batch, divided by
+    the teacher's and by the student's temperature. student (B, d), teacher (B, k) of any dimension; `known` (B,) is False
+    at papers without a teacher's vector, which have no part in it.
+
+    >>> x = torch.eye(3)
+    >>> similarity(x, 2 * x).item(), similarity(x, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])).item() > 0.1
+    (0.0, True)
+    """
+    check_temperature(temperature)
+    check_temperature(teacher_temperature)
+    own = cosines(student, student) / temperature  # (B, B)
+    taught = cosines(teacher, teacher).to(own.dtype) / teacher_temperature  # (B, B)
+    there = full_mask(known, own[:, 0])  # (B,)
+    others = there[:, None] & there & ~torch.eye(len(own), dtype=torch.bool, device=own.device)  # (B, B)
+    own, taught = (scores.masked_fill(~others, _LEAST).log_softmax(-1) for scores in (own, taught))
+    terms = torch.where(others, taught.exp() * (taught - own), 0).sum(-1)  # (B,)
+    return masked_mean(terms, others.any(-1))
 
 
 def masked_language(logits: Tensor, targets: Tensor) -> Tensor:
