@@ -95,6 +95,11 @@ BENCHMARKS = {
         "--rows 20000 --queries 50",
         "",
     ),
+    "fusion": Benchmark(
+        "fusion.py",
+        "words, vectors and their fusions as search systems",
+        by_hand="a folder with scitldr, elife and others",
+    ),
     "search_stores": Benchmark("search_stores.py", "LanceDB and milvus-lite", "--papers 5000 --queries 50", ""),
     "explore": Benchmark(
         "explore.py", "a library of references, from the command to answers", "--entries 100", "--entries 2000"

@@ -32,6 +32,7 @@ from benchmarks.table.reports import pack_runs, packed_path
 from benchmarks.table.tables import NOTHING, lead_text, markdown
 from citeweave.core.plots import draw_bars, draw_curves
 from citeweave.evaluation.compare import OVERALL
+from citeweave.pipeline.recipe import shipped_recipes
 
 MAIN = "mlm"
 PROVISIONAL = ", provisional"
@@ -315,4 +316,8 @@ def _not_run_section(results: Results, facts: Mapping[str, Any]) -> str:
         lines.append(f"- {name}: {why}")
     missing = [name for name in STARTS if not any(setting.endswith(f".{name}") for setting in results)]
     lines += [f"- start {name}: no run" for name in missing]
-    return "## Not run\n\n" + ("\n".join(lines) or "Nothing.") + "\n"
+    recipes = set(shipped_recipes())
+    run, stood = len(recipes & done), sum(line.partition(": ")[2].startswith("the run of") for line in lines)
+    head = f"{run} of {len(recipes)} shipped recipes have a run here"
+    head += f"; another run stands for {stood}." if stood else "."
+    return f"## Not run\n\n{head}\n\n" + ("\n".join(lines) or "Nothing.") + "\n"

@@ -1,0 +1,181 @@
+"""Words, vectors and their fusions as search systems: summaries, titles, citing sentences and search queries find papers.
+
+    python benchmarks/fusion.py --data DATA                      weave; --models weave minilm
+    python benchmarks/fusion.py --data DATA --papers 6000 --queries 500
+
+    summaries    SciTLDR: an expert's summary in one line -> its paper
+    titles       a title -> its abstract, which is searched without it
+    sentences    a citing sentence, without the names of authors -> the papers of the collection that it cites
+    queries      SciRepEval's sample of a search log -> the paper that was opened
+
+DATA holds scitldr, elife, peerread_plus and scirepeval_samples. Every query searches the whole collection. Fusions take the
+200 best of each ranking, as `citeweave search` does: `rrf K` sums 1 / (K + rank); `share A` sums A times the cosine and 1 - A
+times the score of words, each divided by the query's best, what a ranking does not have counting as 0. The choice is made by the
+mean over all tasks on even queries and shown on odd ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import processor
+from numpy.typing import NDArray
+
+from citeweave import load_encoder, nearest
+from citeweave.corpus.text import paper_text
+from citeweave.vectors.bm25 import Bm25
+
+DEPTH, PLACES = 200, 10
+RANK_CONSTANTS = (0, 10, 60)
+SHARES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
+_REFERENCE = re.compile(r"\([^()]*\d{4}[^()]*\)|\[[\d,; -]+\]|\b[A-Z][\w-]+ et al\.,?( \(?\d{4}\)?)?")
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Texts to search, and questions with the rows that answer them."""
+
+    name: str
+    texts: list[str]
+    questions: list[str]
+    answers: list[set[int]]
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        yield from map(json.loads, file)
+
+
+def collections(data: Path, papers: int, queries: int) -> Iterator[Collection]:
+    own = [each for each in read_lines(data / "scitldr" / "papers.jsonl.gz") if each["tldr"]]
+    texts = [paper_text(each["title"], each["abstract"]) for each in own]
+    asked = np.random.default_rng(0).permutation(len(own))[:queries].tolist()
+    first = [own[row]["tldr"] if isinstance(own[row]["tldr"], str) else own[row]["tldr"][0] for row in asked]
+    yield Collection("summaries", texts, first, [{row} for row in asked])
+    for name in ("elife", "peerread_plus"):
+        own = [each for each in read_lines(data / name / "papers.jsonl.gz") if each.get("abstract")]
+        draw = np.random.default_rng(1)
+        own = [own[row] for row in np.sort(draw.permutation(len(own))[:papers]).tolist()]
+        asked = draw.permutation(len(own))[:queries].tolist()
+        titles = [own[row]["title"] for row in asked]
+        yield Collection(f"titles, {name}", [each["abstract"] for each in own], titles, [{row} for row in asked])
+        yield _sentences(name, data, own, queries)
+    yield _log(data / "scirepeval_samples")
+
+
+def _sentences(name: str, data: Path, papers: list[dict[str, Any]], queries: int) -> Collection:
+    rows = {each["id"]: row for row, each in enumerate(papers)}
+    found = []
+    for each in read_lines(data / name / "contexts.jsonl.gz"):
+        cited = {rows[paper] for paper in each["in_set"] if paper in rows}
+        plain = " ".join(_REFERENCE.sub(" ", each["text"]).split())
+        if cited and len(plain.split()) >= 8:
+            found.append((plain, cited))
+    asked = [found[at] for at in np.random.default_rng(2).permutation(len(found))[:queries].tolist()]
+    texts = [paper_text(each["title"], each["abstract"]) for each in papers]
+    return Collection(f"sentences, {name}", texts, [text for text, _ in asked], [cited for _, cited in asked])
+
+
+def _log(folder: Path) -> Collection:
+    papers = list(read_lines(folder / "papers.jsonl.gz"))
+    rows = {str(each["id"]): row for row, each in enumerate(papers)}
+    texts = [paper_text(each["title"], each.get("abstract") or "") for each in papers]
+    asked, answers = [], []
+    for each in read_lines(folder / "judgements.jsonl"):
+        opened = {
+            rows[id] for id, grade in zip(each["candidates"], each["relevance"], strict=True) if grade and id in rows
+        }
+        if opened:
+            asked.append(each["query_text"])
+            answers.append(opened)
+    return Collection("queries", texts, asked, answers)
+
+
+Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Rows of the best papers, best first, and their scores."""
+
+
+def fused(words: Ranked, vectors: Ranked, way: str) -> NDArray[np.int64]:
+    """Fuse two rankings of one question; ties go to the row that comes first.
+
+    >>> words, vectors = (np.array([5, 7]), np.array([9.0, 3.0])), (np.array([7, 2]), np.array([0.8, 0.4]))
+    >>> fused(words, vectors, "rrf 60").tolist(), fused(words, vectors, "share 0.9").tolist()
+    ([7, 5, 2], [7, 2, 5])
+    """
+    if way in ("words", "vectors"):
+        return (words if way == "words" else vectors)[0]
+    kind, number = way.split()
+    parts: dict[int, float] = {}
+    for (rows, scores), share in ((words, 1 - float(number)), (vectors, float(number))):
+        for place, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
+            own = 1 / (float(number) + place) if kind == "rrf" else share * score / max(scores[0], 1e-9)
+            parts[row] = parts.get(row, 0.0) + own
+    return np.array(sorted(parts, key=lambda row: (-parts[row], row)), np.int64)
+
+
+def ndcg(rows: NDArray[np.int64], answers: set[int]) -> float:
+    """
+    >>> ndcg(np.array([4, 9]), {9}), ndcg(np.array([9]), {9})
+    (0.6309297535714575, 1.0)
+    """
+    gains = [1 / np.log2(place + 1) for place, row in enumerate(rows[:PLACES].tolist(), 1) if row in answers]
+    best = sum(1 / np.log2(place + 1) for place in range(1, min(len(answers), PLACES) + 1))
+    return float(sum(gains) / best)
+
+
+def judge(collection: Collection, encoder: Any) -> dict[str, NDArray[np.float64]]:
+    """Return nDCG@10 of every question by every way."""
+    by_words = Bm25(collection.texts).top(collection.questions, DEPTH)
+    papers, asked = encoder.encode(collection.texts), encoder.encode(collection.questions)
+    near = nearest(papers, asked, min(DEPTH, len(papers)), metric="cosine")
+    ways = ["words", "vectors", *(f"rrf {k}" for k in RANK_CONSTANTS), *(f"share {share}" for share in SHARES)]
+    values: dict[str, list[float]] = {way: [] for way in ways}
+    for at, answers in enumerate(collection.answers):
+        hits = by_words.scores[at] > 0
+        words = by_words.rows[at][hits], by_words.scores[at][hits]
+        vectors = near.rows[at].astype(np.int64), near.scores[at].astype(np.float64)
+        for way in ways:
+            values[way].append(ndcg(fused(words, vectors, way), answers))
+    return {way: np.array(own) for way, own in values.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", default=["weave"])
+    parser.add_argument("--papers", type=int, default=6000, help="of elife and of peerread_plus, drawn")
+    parser.add_argument("--queries", type=int, default=500, help="of each task")
+    options = parser.parse_args()
+    print(f"nDCG@10 in percent, {processor()}")
+    for model in options.models:
+        encoder, tasks = load_encoder(model, runtime="auto"), {}
+        for each in collections(options.data, options.papers, options.queries):
+            tasks[each.name] = judge(each, encoder)
+            print(f"{model}: {each.name}: {len(each.texts):,} papers, {len(each.questions)} questions", flush=True)
+        show(model, tasks)
+
+
+def show(model: str, tasks: dict[str, dict[str, NDArray[np.float64]]]) -> None:
+    """Print a table of all questions, and the way that is chosen on even ones with its lead on odd ones."""
+    print(f"\n| {model} | {' | '.join(tasks)} | mean | even | odd |\n|---|{'---|' * (len(tasks) + 3)}")
+    halves: dict[str, tuple[float, float]] = {}
+    for way in next(iter(tasks.values())):
+        values = [own[way] for own in tasks.values()]
+        halves[way] = tuple(100 * float(np.mean([own[half::2].mean() for own in values])) for half in (0, 1))  # type: ignore[assignment]
+        cells = [f"{100 * own.mean():.1f}" for own in values]
+        mean = 100 * np.mean([own.mean() for own in values])
+        print(f"| {way} | {' | '.join(cells)} | {mean:.1f} | {halves[way][0]:.1f} | {halves[way][1]:.1f} |")
+    best = max(halves, key=lambda way: halves[way][0])
+    print(f"\nbest on even questions: {best}; on odd ones {halves[best][1] - halves['rrf 60'][1]:+.1f} over rrf 60\n")
+
+
+if __name__ == "__main__":
+    main()
