@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose, require
 from citeweave.core.ragged import owners_of, split_rows, to_offsets
+from citeweave.vectors.own_distance import SENTENCE_DISTANCES
 from citeweave.vectors.sentence_distances import (
     METRICS,
     PaperPairs,
@@ -42,7 +43,7 @@ from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.transport import STARTS, diameters, entropic_plan, geomloss_plan, sentence_masses
 from citeweave.vectors.vectors import Provenance
 
-DISTANCES: tuple[str, ...] = ("single", "top2", "mean_best", "attention", "transport")
+DISTANCES: tuple[str, ...] = SENTENCE_DISTANCES
 MODES = ("exact", "geomloss")
 
 DEVICES = ("auto", "cpu", "cuda")

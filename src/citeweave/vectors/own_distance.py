@@ -27,8 +27,8 @@ FILE = "reading.json"
 SENTENCE_TOKENS = 500
 """Token limit of texts for sentence vectors, as in ASPIRE; a lower limit would lose the last sentences."""
 
-_OF_SENTENCES = ("single", "top2", "mean_best", "attention", "transport")
-_KNOWN = ("cosine", "l2", "dot", *_OF_SENTENCES, "token_best")
+SENTENCE_DISTANCES = ("single", "top2", "mean_best", "attention", "transport")
+_KNOWN = ("cosine", "l2", "dot", *SENTENCE_DISTANCES, "token_best")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Reading:
     @property
     def of_sentences(self) -> str:
         """The first part of the distance that sentence vectors alone are enough for; empty where there is none."""
-        return next((part for part in self.distance.split("+") if part in _OF_SENTENCES), "")
+        return next((part for part in self.distance.split("+") if part in SENTENCE_DISTANCES), "")
 
 
 def parse_reading(value: Any, where: str) -> Reading:
