@@ -10,9 +10,9 @@ import pytest
 from citeweave import import_papers
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.delta import base_revision, open_model
-from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.encoder import load_encoder, own_reading
 from citeweave.encoders.save import write_merged_model
-from citeweave.evaluation.open_system import own_distance, own_reading
+from citeweave.evaluation.open_system import own_distance
 from citeweave.evaluation.suites import read_suite
 from citeweave.vectors.own_distance import FILE, Reading, read_reading, write_reading
 from citeweave.vectors.sentence_vectors import SentenceVectors
@@ -71,6 +71,7 @@ def test_sentence_vectors_remember_how_their_model_is_read(carrying, tmp_path, c
     cli.json("embed", tmp_path / "corpus", "--sentences --model", carrying, "-o", tmp_path / "sentences")
     vectors = SentenceVectors.open(tmp_path / "sentences")
     assert vectors.reading == Reading("mean_best", "cosine", 40)
+    assert vectors.provenance.revision == load_encoder(carrying, device="cpu", max_tokens=40).revision
     found = cli.json("similar", tmp_path / "sentences", "--paper 0")
     assert (found["distance"], found["metric"]) == ("mean_best", "cosine")
     told = cli.json("similar", tmp_path / "sentences", "--paper 0 --distance single --metric l2")

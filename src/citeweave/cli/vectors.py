@@ -205,10 +205,10 @@ class EmbedArguments(OutputArguments):
 def embed(args: EmbedArguments) -> None:
     """Compute the vectors of a corpus's papers; an interrupted run resumes."""
     from citeweave.encoders.embed import SHARD, EmbeddingOptions
+    from citeweave.encoders.encoder import own_reading
     from citeweave.encoders.paper_texts import FULL_TEXT_SHARD
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import EncoderSpec
-    from citeweave.evaluation.open_system import own_reading
     from citeweave.remote.ray_executor import open_executor
 
     _check_kind(args)

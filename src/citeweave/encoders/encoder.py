@@ -197,6 +197,11 @@ def load_encoder(
     return TorchEncoder(name, revision, reader, network, settings, budget, runtime, read_reading(located.folder))
 
 
+def own_reading(name_or_path: str | Path) -> Reading:
+    """Return the reading that a model carries in its folder, without loading the model."""
+    return read_reading(locate(parse_random(name_or_path)[0]).folder)
+
+
 def batch_kind(network: Network) -> str:
     """Return the key of `BATCH_TOKENS` for a network; one outside torch divides its batches itself."""
     return network.device.partition(":")[0] if network.is_torch else "int8"

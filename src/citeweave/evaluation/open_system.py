@@ -34,12 +34,13 @@ from citeweave.core.errors import EmptyResultError, InputError, UserError, choos
 from citeweave.core.files import hash_file, hash_json, open_input, read_input
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Count, Reporter, Tally
-from citeweave.encoders.model_names import NAMED, hub_name, locate, parse_random
+from citeweave.encoders.encoder import own_reading
+from citeweave.encoders.model_names import NAMED, hub_name
 from citeweave.evaluation.options import OpeningOptions, split_distance
 from citeweave.evaluation.systems import Bm25System, PrecomputedScores, System, VectorSystem
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.vectors.formats import Record, read_json, reader_for
-from citeweave.vectors.own_distance import SENTENCE_TOKENS, Reading, read_reading
+from citeweave.vectors.own_distance import SENTENCE_TOKENS
 from citeweave.vectors.sentence_distances import TOKEN_BEST
 from citeweave.vectors.vectors import Vectors
 
@@ -169,11 +170,6 @@ def _open_model(name: str, options: OpeningOptions, reporter: Reporter) -> Syste
     if not options.needs_paper_vectors:
         return by_sentence
     return CombinedSystem(EncoderSystem(encoder, cache=options.cache, reporter=reporter), by_sentence)
-
-
-def own_reading(name: str) -> Reading:
-    """Return the reading that a model carries in its folder."""
-    return read_reading(locate(parse_random(name)[0]).folder)
 
 
 def own_distance(name: str, suite: Suite) -> str:
