@@ -1,17 +1,18 @@
-"""The corpus that the shipped model learns from, and its bundle.
+"""The corpus that the shipped models learn from, and its bundle.
 
-    peerread_plus    papers of PeerRead (arXiv abstracts), ACL and PMLR; not those whose abstracts came from elsewhere
-    elife            all
+    peerread_plus    papers, their whole reference lists with the titles of what lies outside, citing sentences
+    elife            the same
     acl_anthology    from 2016 on, CC BY; titles and abstracts alone, it has no citations
 
-What the table asks about is not learned: references of held-out papers, titles that a suite asks with, papers of CSFCube
-and SciTLDR, flagged ones and those that the audit finds.
+What the models are judged by is not learned: references of held-out papers, titles that a suite asks with, papers of
+CSFCube, SciTLDR and the samples of SciRepEval, flagged ones, those that the audit finds and those with such a title.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import gzip
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,14 +29,12 @@ from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import CORPORA, MAX_TOKENS, START
 from citeweave import Corpus, import_papers
 from citeweave.core.progress import Reporter
+from citeweave.corpus.options import ImportOptions
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import prepare_recipe, run_identity
 from citeweave.pipeline.run_folder import NOTHING, RunFolder
 from citeweave.pipeline.stages import DataStages, TrainingInputs
 from citeweave.pipeline.suites import Suites
-
-CLEAN = ("peerread", "acl", "pmlr")
-"""Sources in peerread_plus whose abstracts may be passed on; ACM's and the paper lists' stay out."""
 
 FIRST_YEAR = 2016
 """The ACL Anthology is CC BY from this year on."""
@@ -57,39 +56,54 @@ def prepare_joint(data: Path, work: Path, output: Path, overrides: list[str]) ->
     """Filter, import, audit, mine by the recipe and pack."""
     parts = {name: Preparation(data, name, work) for name in CORPORA}
     asked = sorted(id for part in parts.values() for id in part.suites.queried_titles())
-    banned = benchmark_titles(parts["elife"])
-    sources = [write_learned(data, part, work / NAME / "sources" / name) for name, part in parts.items()]
+    banned = benchmark_titles(parts["elife"], data)
+    sources = [write_learned(data, part, work / NAME / "sources" / name, banned) for name, part in parts.items()]
     sources.append(write_anthology(data, work / NAME / "sources" / "acl_anthology", banned))
-    joint = import_papers(sources, work / NAME / "imported", overwrite=True).corpus
-    material, tables = mine_joint(joint, parts["elife"], asked, work / NAME, overrides)
-    bundle = pack_joint(material, tables, parts["elife"], joint)
+    options = ImportOptions(outside="keep")
+    joint = import_papers(sources, work / NAME / "imported", options, overwrite=True).corpus
+    audited, material, tables = mine_joint(joint, parts["elife"], asked, work / NAME, overrides)
+    bundle = pack_joint(material, tables, parts["elife"], audited, sources, banned)
     write_bundle(output / f"{NAME}.bundle", bundle)
     print(f"{NAME}: {bundle.facts}, {(output / f'{NAME}.bundle').stat().st_size / 1e6:.1f} MB", flush=True)
     return bundle
 
 
-def write_learned(data: Path, part: Preparation, folder: Path) -> Path:
-    """Papers of a corpus, and what those of them that are not held out cite."""
+def write_learned(data: Path, part: Preparation, folder: Path, banned: set[str]) -> Path:
+    """Papers of a corpus, titles of what they cite outside it, and the whole reference lists of those not held out."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = np.arange(len(part.learned))
     known = set(part.learned.ids.take(rows))
-    citing = set(part.learned.ids.take(rows[~part.held]))
+    held = {plain_title(title) for title in part.learned.titles.take(rows[part.held])}
+    titles = zip(part.learned.ids.take(rows[~part.held]), part.learned.titles.take(rows[~part.held]), strict=True)
+    citing = {id for id, title in titles if plain_title(title) not in held}  # a copy repeats what is asked for
 
     def is_wanted(paper: Paper) -> bool:
-        return paper["id"] in known and (part.name != "peerread_plus" or paper["source"] in CLEAN)
+        return paper["id"] in known and plain_title(paper["title"]) not in banned
 
     copy_lines(data / part.name / "papers.jsonl.gz", folder / "papers.jsonl", is_wanted)
+    copy_lines(
+        data / part.name / "reference_titles.jsonl.gz",
+        folder / "references.jsonl",
+        lambda paper: plain_title(paper["title"]) not in banned,
+    )
     copy_lines(data / part.name / "contexts.jsonl.gz", folder / "contexts.jsonl", lambda line: line["citing"] in citing)
-    lines = (data / part.name / "citations.tsv").read_text().splitlines(keepends=True)
-    kept = [line for line in lines if line.partition("\t")[0] in citing]
-    (folder / "citations.tsv").write_text("".join(kept))
+    with (
+        gzip.open(data / part.name / "references.jsonl.gz", "rt") as given,
+        (folder / "citations.tsv").open("w") as kept,
+    ):
+        kept.write("citing\tcited\n")  # ids with spaces need a header
+        for entry in map(json.loads, given):
+            if entry["citing"] in citing:
+                kept.writelines(f"{entry['citing']}\t{cited}\n" for cited in entry["cited"])
     return folder
 
 
-def benchmark_titles(part: Preparation) -> set[str]:
-    """Titles of CSFCube and SciTLDR: a paper of such a title stays out, also where the audit knows it for another one."""
+def benchmark_titles(part: Preparation, data: Path) -> set[str]:
+    """Titles of CSFCube, SciTLDR and SciRepEval's samples: a paper of such a title stays out, also if it is another one."""
     suites = (suite for name, suite in part.read_suites().items() if name != SHOWN["corpus"])
-    return {plain_title(title) for suite in suites for task in suite.tasks for title in task.texts.titles}
+    found = {plain_title(title) for suite in suites for task in suite.tasks for title in task.texts.titles}
+    with gzip.open(data / "scirepeval_samples" / "papers.jsonl.gz", "rt") as samples:
+        return (found | {plain_title(json.loads(line)["title"]) for line in samples}) - {""}
 
 
 def write_anthology(data: Path, folder: Path, banned: set[str]) -> Path:
@@ -112,8 +126,8 @@ def copy_lines(source: Path, target: Path, is_wanted: Callable[[Paper], bool]) -
 
 def mine_joint(
     joint: Corpus, part: Preparation, asked: list[str], work: Path, overrides: list[str]
-) -> tuple[TrainingInputs, dict[str, Any]]:
-    """Samples of the recipe, and its tables; nothing is held out, since nothing that is asked for is there."""
+) -> tuple[Corpus, TrainingInputs, dict[str, Any]]:
+    """The audited corpus, samples of the recipe, and its tables; nothing is held out, since nothing that is asked for is there."""
     reporter = Reporter()
     options = dataclasses.replace(part.options, held_out=NOTHING)
     recipe, read = prepare_recipe(load_recipe("weave", [*overrides, f"encoder.init={START}"]), options)
@@ -125,22 +139,51 @@ def mine_joint(
     audited = stages.audit(joint)
     material = stages.make(audited, JointSuites(audited, options, reporter, titles=asked))
     encoder = {**dataclasses.asdict(read.encoder), "init": "", "max_tokens": MAX_TOKENS}
-    return material, {"encoder": encoder, "training": dataclasses.asdict(read.training), "recipe": "weave"}
+    return audited, material, {"encoder": encoder, "training": dataclasses.asdict(read.training), "recipe": "weave"}
 
 
-def pack_joint(material: TrainingInputs, tables: dict[str, Any], part: Preparation, joint: Corpus) -> Bundle:
+def pack_joint(
+    material: TrainingInputs,
+    tables: dict[str, Any],
+    part: Preparation,
+    audited: Corpus,
+    sources: list[Path],
+    banned: set[str],
+) -> Bundle:
     """A bundle with the published suites; those of the single corpora are in their own bundles."""
-    corpus, samples = material.corpus, packed(material.samples)
-    rows = np.arange(len(corpus))
-    papers = PackedCorpus(corpus.hash, Column(corpus.titles.take(rows)), Column(corpus.abstracts.take(rows)))
+    corpus, rows = material.corpus, np.arange(len(material.corpus))
+    titles, abstracts, ids = (column.take(rows) for column in (corpus.titles, corpus.abstracts, corpus.ids))
+    samples = packed(material.samples, np.array([bool(abstracts[row]) for row in material.samples.anchors]))
+    leaks = sum(plain_title(title or text) in banned for title, text in zip(titles, abstracts, strict=True))
     suites = {name: suite for name, suite in part.read_suites().items() if name != SHOWN["corpus"]}
+    learned = np.unique(np.concatenate([samples.anchors, samples.positives.rows]))
+    facts = {
+        "papers": int((audited.abstracts.lengths() > 0).sum()),
+        "texts": len(learned),
+        "samples": len(samples),
+        "pairs": len(samples.positives.rows),
+        "titles of benchmarks": leaks,
+        "sources": source_runs(ids, audited, sources),
+    }
     return Bundle(
         NAME,
-        papers,
+        PackedCorpus(corpus.hash, Column(titles), Column(abstracts)),
         (np.asarray(corpus.citing, np.int32), np.asarray(corpus.cited, np.int32)),
         suites,
         {samples.hash: samples},
         {SYSTEM: {**tables, "samples": samples.hash, "count": len(samples), "bands": {}}},
-        {"papers": len(joint), "texts": len(corpus), "samples": len(samples), "pairs": len(samples.positives.rows)},
-        record(texts_to_split((), (), suites.values())),
+        facts,
+        record(texts_to_split([""] * len(learned), [abstracts[row] for row in learned], suites.values())),
     )
+
+
+def source_runs(ids: list[str], audited: Corpus, sources: list[Path]) -> list[tuple[str, int]]:
+    """The source of every text in the order of the corpus, as runs of equal ones: name and length."""
+    known = {json.loads(line)["id"]: folder.name for folder in sources for line in (folder / "papers.jsonl").open()}
+    own = [known.get(id, "") for id in audited.ids.take(np.arange(len(audited)))]
+
+    def source(id: str) -> str:
+        kind, _, row = id.partition(":")
+        return own[int(row)] if kind in ("title", "abstract", "paper") and row.isdigit() else known.get(id, "")
+
+    return [(name, len(list(run))) for name, run in itertools.groupby(map(source, ids))]

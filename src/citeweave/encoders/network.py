@@ -99,7 +99,9 @@ class Network:
         Differentiable.
         """
         torch = require("torch", extra="minilm")
-        ids = np.full((len(batch), max(map(len, batch))), self.pad, np.int64)  # (texts, tokens)
+        longest = max(map(len, batch))
+        longest += 0 if self.device == "cpu" else -longest % 8  # the shapes that kernels are fast on
+        ids = np.full((len(batch), longest), self.pad, np.int64)  # (texts, tokens)
         mask = np.zeros(ids.shape, np.int64)  # (texts, tokens)
         for row, tokens in enumerate(batch):
             ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
@@ -144,6 +146,10 @@ def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
             ) from error
     _check_complete(folder, model, report)
     pad = _check_vocabulary(folder, model, tokenizer)
+    if model.config.model_type == "mpnet":
+        from citeweave.encoders.mpnet_attention import fuse_attention
+
+        fuse_attention(model)
     return Network(model.eval().to(place), place, pad), tokenizer
 
 

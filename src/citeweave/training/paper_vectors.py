@@ -24,7 +24,7 @@ from citeweave.encoders.sentence_encoder import span_vectors
 from citeweave.encoders.tokens import Tokens
 from citeweave.training.data import Numbers, SentenceSpans, TrainingData, paper_rows
 
-PADDED_TOKENS = 4096
+PADDED_TOKENS = {"cpu": 4096, "cuda": 32768}
 """Tokens of a padded forward, padding included; texts of similar length are padded together."""
 
 
@@ -42,7 +42,7 @@ def encode_rows(
         rows, forwards = _encode_part(data.sentences, network, settings, papers, tokens), 1
     else:
         layout, encoded, order = paper_rows(data.sentences, papers), [], []
-        for part in batches(lengths, PADDED_TOKENS):
+        for part in batches(lengths, _padded_tokens(network)):
             part_tokens = [tokens[row] for row in part.tolist()]
             encoded.append(_encode_part(data.sentences, network, settings, papers[part], part_tokens))
             order.append(layout.places(part))
@@ -56,7 +56,12 @@ def encode_rows(
 
 def count_forwards(data: TrainingData, network: Network, papers: Numbers) -> int:
     """Count the forwards of the network that `encode_rows` needs for some papers."""
-    return 1 if network.packs else len(list(batches(data.tokens.lengths()[papers], PADDED_TOKENS)))
+    lengths = data.tokens.lengths()[papers]  # (papers,)
+    return 1 if network.packs else len(list(batches(lengths, _padded_tokens(network))))
+
+
+def _padded_tokens(network: Network) -> int:
+    return PADDED_TOKENS[network.device.partition(":")[0]]
 
 
 def _encode_part(

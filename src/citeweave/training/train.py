@@ -318,13 +318,21 @@ def prepare_run(
         weights |= heads.weights()
     if language is not None:
         weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
-    teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
+    teacher, taught = (
+        None if known is None else torch.from_numpy(known).to(network.device)
+        for known in (data.teacher, data.teacher_sentences)
+    )
     frozen = _frozen_vectors(start, data, reporter) if options.parts == "heads" else None
     stepper = Stepper(
         data,
         network,
         start.settings,
-        Objective(options.losses, LossInputs(data.related, teacher, data.sentences, data.alignment, heads, data.rules)),
+        Objective(
+            options.losses,
+            LossInputs(
+                data.related, teacher, data.sentences, data.alignment, heads, data.rules, teacher_sentences=taught
+            ),
+        ),
         options.micro_tokens or MICRO_TOKENS[kind],
         _uses_half(options.precision, kind),
         options.seed,
