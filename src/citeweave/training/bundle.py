@@ -4,7 +4,7 @@
       bundle.json                        the plan: encoder, training, notes for the model's card
       model/                             the start model, weights in float16 (or float32)
       tokens.npz                         tokens of all papers, compressed
-      rows.npy  groups/  validation/  names.json  relatives/  sentences/  alignment/  teacher.npy  teacher_sentences.npy  pools/NAME/  facts.json
+      rows.npy  groups/  validation/  names.json  relatives/  sentences/  alignment/  teacher.npy  pools/NAME/  facts.json
 
     make_bundle(corpus, samples, "bundle/", plan)           on the machine with the corpus
     train_bundle("bundle/", "model/", device="cuda")        on the other, or: python -m citeweave.training.bundle bundle/ model/
@@ -63,7 +63,7 @@ def read_data(folder: Path) -> TrainingData:
         )
         for path in sorted((folder / "pools").glob("*"))
     }
-    teacher, taught = folder / "teacher.npy", folder / "teacher_sentences.npy"
+    teacher = folder / "teacher.npy"
     data = TrainingData(
         rows=_read_array(folder / "rows.npy", "int64"),
         tokens=_read_tokens(folder / "tokens.npz"),
@@ -73,7 +73,6 @@ def read_data(folder: Path) -> TrainingData:
         sentences=_read_spans(folder / "sentences"),
         alignment=_read_alignment(folder / "alignment"),
         teacher=_read_array(teacher, "float32") if teacher.is_file() else None,
-        teacher_sentences=_read_array(taught, "float16") if taught.is_file() else None,
         pools=pools,
         metadata=json.loads(read_input(folder / "facts.json")),
         **_read_names(folder / "names.json"),
@@ -97,10 +96,7 @@ def _check_data(folder: Path, data: TrainingData) -> None:
     )
     is_valid = is_valid and _spans_fit(data)
     is_valid = is_valid and all(_numbers_fit(groups, data) for groups in (data.groups, data.validation))
-    sentences = 0 if data.sentences is None else int(data.sentences.offsets[-1])
-    for taught, count in ((data.teacher, len(data.rows)), (data.teacher_sentences, sentences)):
-        is_valid = is_valid and (taught is None or len(taught) == count)
-    if not is_valid:
+    if not is_valid or (data.teacher is not None and len(data.teacher) != len(data.rows)):
         raise ArtifactError(f"{folder} is damaged: its arrays do not fit together; make the bundle again")
 
 
@@ -173,9 +169,8 @@ def _write_data(data: TrainingData, folder: Path) -> None:
     if data.alignment is not None:
         _write_array(folder / "alignment" / "keys.npy", data.alignment.keys)
         _write_array(folder / "alignment" / "sentences.npy", data.alignment.sentences)
-    for name in ("teacher", "teacher_sentences"):
-        if (taught := getattr(data, name)) is not None:
-            _write_array(folder / f"{name}.npy", taught)
+    if data.teacher is not None:
+        _write_array(folder / "teacher.npy", data.teacher)
     for name, pool in data.pools.items():
         _write_array(folder / "pools" / name / "queries.npy", pool.queries)
         _write_lists(folder / "pools" / name / "candidates", pool.candidates)

@@ -247,9 +247,6 @@ class TrainingData:
     teacher: NDArray[np.float32] | None = None
     """Teacher's vector of every paper, shape (papers, its dimension)."""
 
-    teacher_sentences: NDArray[np.float16] | None = None
-    """Teacher's vector of every sentence, shape (sentences, its dimension), zeros where it has none."""
-
     pools: Mapping[str, RankingPools] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Hashes and counts of the data, and what was left out; for the model's card."""

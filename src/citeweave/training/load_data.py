@@ -44,14 +44,12 @@ from citeweave.training.data import (
     make_alignment,
 )
 from citeweave.training.options import TEACHER_LOSSES, EncoderOptions, TrainingOptions, negative_rules
-from citeweave.training.teacher import load_teacher, load_teacher_sentences
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.tasks import Suite
     from citeweave.graph.citations import CitationGraph
     from citeweave.mining.samples import Samples
-    from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
 
 
@@ -197,9 +195,8 @@ class DataSources:
     graph: CitationGraph | None = None
     """For losses with in-batch negatives, which leave out related papers."""
 
-    teacher: Vectors | SentenceVectors | None = None
-    """Vectors for a loss that follows a teacher, such as a graph's node vectors or those of a larger model; with those of
-    sentences, and of the papers beside them, where sentences are taught."""
+    teacher: Vectors | None = None
+    """Vectors for a loss that follows a teacher, such as a graph's node vectors or those of a larger model."""
 
     suite: Suite | None = None
     """Suite whose ranking tasks become pools for validation."""
@@ -265,10 +262,7 @@ def load_training_data(
         alignment=None if sentences is None else load_alignment(samples, rows, sentences),
         aspects=aspects,
         rules=samples.names.rules if options.reads_rules else (),
-        teacher=load_teacher(corpus, sources.teacher, rows),
-        teacher_sentences=load_teacher_sentences(corpus, sources.teacher, rows, sentences)
-        if options.teaches_sentences
-        else None,
+        teacher=_load_teacher(corpus, sources.teacher, rows),
         pools={name: _renumber_pools(pool, rows) for name, pool in pools.items()},
         metadata={
             "corpus": corpus.hash,
@@ -408,6 +402,18 @@ def _select_validation(rows: Numbers, options: TrainingOptions) -> Mask:
         keys < np.uint64(options.validation * float(2**64 - 1)) if options.validation else np.zeros(len(rows), bool)
     )
     return np.zeros_like(held_out) if held_out.all() else held_out
+
+
+def _load_teacher(corpus: Corpus, vectors: Vectors | None, rows: Numbers) -> NDArray[np.float32] | None:
+    """Load the teacher's vectors of the papers, (papers, its dimension); zeros where it has none."""
+    if vectors is None:
+        return None
+    at = vectors.rows(corpus.ids.take(rows))
+    if not (at >= 0).any():
+        raise UserError(f"{vectors.folder} has no vector of any paper of the samples; give vectors of this corpus")
+    matrix = np.asarray(vectors.matrix[np.maximum(at, 0)], np.float32)
+    matrix[at < 0] = 0
+    return matrix
 
 
 def _load_pools(corpus: Corpus, sources: DataSources) -> dict[str, RankingPools]:

@@ -39,7 +39,6 @@ from citeweave.training.batch_negatives import allowed_pairs, batch_candidates, 
 from citeweave.training.data import (
     AlignedPairs,
     Batch,
-    BatchRows,
     Mask,
     Numbers,
     PaperLists,
@@ -77,9 +76,6 @@ class LossInputs:
 
     scales: Scales = field(default_factory=Scales)
     """What L2 distances are divided by."""
-
-    teacher_sentences: Tensor | None = None
-    """Teacher's vectors of all sentences of the data, (sentences, its dimension)."""
 
 
 Settings = Mapping[str, Any]
@@ -122,20 +118,8 @@ class Objective:
             else:
                 scaled = sentence_losses.BatchVectors(vectors / self.inputs.scales.sentences, rows)
                 loss = self._loss_on_sentences(name, scaled, mine, values)
-            if name == "similarity" and values["sentences"]:
-                loss = loss + values["sentences"] * self._similarity_of_sentences(vectors, rows, mine, values)
             total = total + float(values["weight"]) * share * loss
         return total
-
-    def _similarity_of_sentences(self, vectors: Tensor, rows: BatchRows, batch: Batch, settings: Settings) -> Tensor:
-        """Compute the similarity loss on the sentences of the batch, each beside all others, of its own paper too."""
-        spans, taught = self.inputs.sentences, self.inputs.teacher_sentences
-        assert spans is not None and taught is not None, "load_training_data requires the teacher's sentence vectors"
-        is_sentence = np.ones(int(rows.offsets[-1]), bool)
-        is_sentence[rows.own] = False
-        own = _take(vectors, np.flatnonzero(is_sentence))  # (sentences of the batch, dimension)
-        teacher = taught[_to_tensor(spans.places(batch.papers), taught)].to(vectors.device)
-        return pairwise.similarity(own, teacher, known=teacher.any(dim=1), **_temperatures(settings))
 
     def _read_batch(self, name: str, batch: Batch, settings: Settings) -> Batch:
         """Return the batch as a loss reads it: with the negatives of its mining rules, and repeats if it counts them."""
@@ -266,11 +250,8 @@ def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, inputs: LossInp
 
 def _similarity(vectors: Tensor, batch: Batch, settings: Settings, inputs: LossInputs) -> Tensor:
     teacher = _taught(vectors, batch, inputs)
-    return pairwise.similarity(vectors, teacher, known=teacher.any(dim=1), **_temperatures(settings))
-
-
-def _temperatures(settings: Settings) -> dict[str, float]:
-    return {name: settings[name] for name in ("temperature", "teacher_temperature")}
+    temperatures = {name: settings[name] for name in ("temperature", "teacher_temperature")}
+    return pairwise.similarity(vectors, teacher, known=teacher.any(dim=1), **temperatures)
 
 
 def _taught(vectors: Tensor, batch: Batch, inputs: LossInputs) -> Tensor:

@@ -44,7 +44,7 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
     "angle_sum": {"scale": 20.0, "cosine": 1.0, "in_batch": 1.0, "angle": 1.0, "relatives": True},
     "gte": {"temperature": 0.01, "relatives": True},
     "student_teacher": {},
-    "similarity": {"temperature": 0.05, "teacher_temperature": 0.05, "sentences": 0.0, "teacher": ""},
+    "similarity": {"temperature": 0.05, "teacher_temperature": 0.05, "teacher": ""},
     "mlm": {"share": 0.15},
     "aligned_triplet": {"margin": 1.0, "metric": "l2", "negatives": "batch", "relatives": True},
     "sentence_triplet": {
@@ -67,8 +67,7 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of every loss with their defaults; each also takes `weight`, 1.0.
 
-`teacher` of `similarity` names the model whose vectors `run` makes; `train` takes them with --teacher. `sentences` is the
-weight of the same loss on the vectors of sentences, of which the teacher must have some.
+`teacher` of `similarity` names the model whose vectors `run` makes; `train` takes them with --teacher.
 `negatives_by` names rules of `[mining.negatives]`, separated by commas, to use only their negatives; empty = all.
 `relatives` leaves known related papers out of the batch's negatives."""
 
@@ -318,12 +317,7 @@ class TrainingOptions:
     @property
     def reads_sentences(self) -> bool:
         """Whether a loss reads one vector per sentence."""
-        return self.teaches_sentences or any(name in SENTENCE_LOSSES for name in self.losses)
-
-    @property
-    def teaches_sentences(self) -> bool:
-        """Whether a teacher's sentence vectors are followed."""
-        return bool(self.losses.get("similarity", {}).get("sentences"))
+        return any(name in SENTENCE_LOSSES for name in self.losses)
 
 
 def metric_text(name: str, value: float) -> str:

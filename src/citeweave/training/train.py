@@ -318,21 +318,13 @@ def prepare_run(
         weights |= heads.weights()
     if language is not None:
         weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
-    teacher, taught = (
-        None if known is None else torch.from_numpy(known).to(network.device)
-        for known in (data.teacher, data.teacher_sentences)
-    )
+    teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
     frozen = _frozen_vectors(start, data, reporter) if options.parts == "heads" else None
     stepper = Stepper(
         data,
         network,
         start.settings,
-        Objective(
-            options.losses,
-            LossInputs(
-                data.related, teacher, data.sentences, data.alignment, heads, data.rules, teacher_sentences=taught
-            ),
-        ),
+        Objective(options.losses, LossInputs(data.related, teacher, data.sentences, data.alignment, heads, data.rules)),
         options.micro_tokens or MICRO_TOKENS[kind],
         _uses_half(options.precision, kind),
         options.seed,
