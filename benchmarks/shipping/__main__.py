@@ -1,12 +1,16 @@
 """The model that ships, from the data to the delta inside the package.
 
-    python -m benchmarks.shipping prepare --data DATA -o table/ --work WORK      here, after `benchmarks.table prepare`
-    python -m benchmarks.shipping train table/ --steps 800 --seeds 0 1 2         there, on a GPU
-    python -m benchmarks.shipping average table/ --seeds 0 1 2                   there: the mean of their weights
-    python -m benchmarks.shipping compress table/shipped-mean --corpus CORPUS ... --facts facts.json \\
-        -o src/citeweave/encoders/weave                                          here; replaces weights, card and golden vectors
+    python -m benchmarks.shipping prepare --data DATA -o table/ --work WORK --set mining.positives.cited.count=10
+                                                              here, after `benchmarks.table prepare`
+    python -m benchmarks.shipping train table/ --init mpnet/ --steps 350 --seeds 0 --save base/ --set batch=256 \\
+        --set learning_rate=3e-5 --set start_share=0.3        there, on a GPU: the teacher, weave_base
+    python -m benchmarks.shipping train table/ --teacher base/ --steps 1000 --seeds 0 1 2 --set start_share=0.4
+    python -m benchmarks.shipping average table/ --seeds 0 1 2                     there: the mean of their weights
+    python -m benchmarks.shipping compress table/shipped-mean --corpus CORPUS ... --facts facts.json --bytes 5900000 \\
+        --max-tokens 256 -o src/citeweave/encoders/weave      here; replaces weights, card and golden vectors
 
-DATA holds peerread_plus, elife, acl_anthology, csfcube and scitldr. Run it from the root of the repository with PYTHONPATH=src.
+DATA holds peerread_plus, elife, acl_anthology, csfcube, scitldr and scirepeval_samples. Run it from the root of the repository
+with PYTHONPATH=src.
 """
 
 from __future__ import annotations
@@ -17,6 +21,9 @@ import sys
 from pathlib import Path
 
 from citeweave.core.errors import CiteweaveError
+
+TAUGHT = {"in_batch": {"temperature": 0.05}, "similarity": {"weight": 4.0}}
+"""Losses with a teacher."""
 
 
 def prepare(asked: argparse.Namespace) -> None:
@@ -32,7 +39,10 @@ def train(asked: argparse.Namespace) -> None:
 
     changes = {key: json.loads(value) for key, value in (entry.split("=", 1) for entry in asked.set)}
     seeds, judged = tuple(asked.seeds), not asked.unjudged
-    train_shipped(Shipping(asked.output, seeds, asked.steps, asked.device, asked.name, changes, judged))
+    if asked.teacher:
+        changes.setdefault("losses", TAUGHT)
+    options = (asked.init, asked.teacher, asked.without, asked.save)
+    train_shipped(Shipping(asked.output, seeds, asked.steps, asked.device, asked.name, changes, judged, *options))
 
 
 def average(asked: argparse.Namespace) -> None:
@@ -77,6 +87,10 @@ def main() -> None:
             own.add_argument("--name", default="weave, as shipped", help="of the row in the table")
         if name == "train":
             own.add_argument("--unjudged", action="store_true", help="write what weights changed by, and no report")
+            own.add_argument("--init", default="", help="folder of another start model than minilm")
+            own.add_argument("--teacher", default="", help="folder of a model to follow by the loss similarity")
+            own.add_argument("--without", default="", help="source to leave out, such as elife")
+            own.add_argument("--save", type=Path, help="folder for the last seed's model, with a card")
     asked = parser.parse_args()
     try:
         asked.verb(asked)

@@ -41,6 +41,7 @@ from citeweave.encoders.save import CARD, KIND, VERSION, save_encoder
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.training.options import encoder_options
 from citeweave.training.train import load_start_model
+from citeweave.vectors.own_distance import write_reading
 from citeweave.version import __version__
 
 LARGEST = 4_000_000
@@ -118,6 +119,7 @@ def trained_folder(trained: Path, folder: Path, max_tokens: int | None) -> Path:
         own = load_start_model(encoder_options({**table, **({"max_tokens": max_tokens} if max_tokens else {})}), "cpu")
         add_differences(own, read_differences(trained))
     save_encoder(folder, own.network, own.reader.tokenizer, own.settings, card=ModelCard(WEAVE))
+    write_reading(folder, encoder_options(load_recipe(WEAVE).table("encoder")).reading)
     return folder
 
 

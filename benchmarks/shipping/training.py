@@ -1,10 +1,12 @@
 """Training of the model that ships, on a machine with a GPU: every seed, and their mean, is judged by the table's suites.
 
-    train_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=800))
-    average_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=800))      the mean of their weights, Wortsman et al. 2022
+    train_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=1000, teacher="base/"))
+    average_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=1000))     the mean of their weights, Wortsman et al. 2022
 
 The folder holds the start model, the joint bundle and those of the single corpora. What comes out are reports beside the
-table's, and of every seed the differences from the start, in float16, in files of at most 15 MB.
+table's, and of every seed the differences from the start, in float16, in files of at most 15 MB. A teacher is a model's folder:
+its vectors of all texts are followed by the loss `similarity` (`changes` name its weight). `init` is another start model, such as
+the teacher's own; `without` leaves out a source, to judge a model on a field that it has not seen.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.shipping import NAME, SYSTEM
-from benchmarks.table.bundle import Bundle, bundles_of, read_bundle
+from benchmarks.table.bundle import Bundle, PackedSamples, bundles_of, kept_samples, read_bundle
 from benchmarks.table.judging import Answering, inside_of, judge, reading_once, titles_seen, trained_titles
 from benchmarks.table.reports import RunReport, pack_runs, write_run
 from benchmarks.table.splitting import provide
@@ -32,7 +34,10 @@ from benchmarks.table.start_model import unpack_start
 from benchmarks.table.systems import CORPORA
 from benchmarks.table.worker import NEVER, line_of, train_in_place
 from citeweave.core.errors import UserError
-from citeweave.encoders.encoder import TorchEncoder
+from citeweave.corpus.text import paper_text
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.save import save_encoder
 from citeweave.training.data import Batches
 from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, encoder_options, training_options
@@ -57,6 +62,16 @@ class Shipping:
     is_judged: bool = True
     """Evaluate every seed; else its differences are written and no more."""
 
+    init: str = ""
+    """Folder of another start model than that of the table."""
+
+    teacher: str = ""
+    without: str = ""
+    """Source whose papers are no anchors."""
+
+    save: Path | None = None
+    """Folder for the last seed's model."""
+
 
 def train_shipped(asked: Shipping) -> None:
     """Train and judge every seed."""
@@ -64,17 +79,19 @@ def train_shipped(asked: Shipping) -> None:
     with tempfile.TemporaryDirectory(prefix="ship-") as made:
         work = Path(made)
         encoder = _encoder(asked, bundle, work)
+        samples = samples_without(bundle, asked.without)
+        teacher = taught_vectors(bundle, load_encoder(asked.teacher, device=asked.device)) if asked.teacher else None
         data = None
         for seed in asked.seeds:
             start, options = load_start_model(encoder, asked.device), _options(asked, bundle, seed)
             data = data or load_training_data(
                 bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
-                bundle.samples[bundle.systems[SYSTEM]["samples"]],  # type: ignore[arg-type]
+                samples,  # type: ignore[arg-type]
                 start.reader,
                 encoder,
                 options,
                 work / "tokens",
-                DataSources(graph=bundle.graph),
+                DataSources(graph=bundle.graph, teacher=teacher),  # type: ignore[arg-type]
             )
             before = {name: weight.detach().clone() for name, weight in start.network.model.named_parameters()}
             begun = time.monotonic()
@@ -88,6 +105,8 @@ def train_shipped(asked: Shipping) -> None:
                 "seconds": round(seconds, 2),
                 "device": describe_hardware(start.network.device),
             }
+            if asked.save is not None:
+                save_trained(asked, start, data.metadata)
             if asked.is_judged:
                 papers = asked.steps * len(batches.at(0).papers)
                 judge_shipped(asked, start, bundle, System(seed, papers, cost))
@@ -143,9 +162,53 @@ def trained_rows(bundle: Bundle) -> NDArray[np.int64]:
     return np.unique(np.concatenate([samples.anchors, samples.positives.rows])).astype(np.int64)
 
 
+def save_trained(asked: Shipping, trained: TorchEncoder, metadata: Mapping[str, Any]) -> None:
+    """A sentence-transformers folder with a card."""
+    assert asked.save is not None
+    asked.save.mkdir(parents=True)
+    card = ModelCard(
+        asked.save.name,
+        about=f"{asked.init or 'minilm'}, trained by the recipe weave on papers of computing and biomedicine.",
+        recipe=f"weave, {asked.steps} steps, {dict(asked.changes)}",
+        base=asked.init,
+        data=dict(metadata),
+    )
+    save_encoder(asked.save, trained.network, trained.reader.tokenizer, trained.settings, card=card, dtype="float16")
+
+
+@dataclass(frozen=True)
+class TaughtVectors:
+    """A teacher's vectors of the texts that are learned from, in the order of their rows."""
+
+    known: NDArray[np.int64]
+    matrix: NDArray[np.float16]
+    folder: str = "the teacher"
+
+    def rows(self, ids: Sequence[int]) -> NDArray[np.int64]:
+        return np.searchsorted(self.known, np.asarray(ids, np.int64))
+
+
+def taught_vectors(bundle: Bundle, teacher: TorchEncoder) -> TaughtVectors:
+    """A teacher's vectors of all texts that a sample names."""
+    rows = trained_rows(bundle)
+    titles, abstracts = bundle.papers.titles.take(rows), bundle.papers.abstracts.take(rows)
+    texts = [paper_text(title, abstract) for title, abstract in zip(titles, abstracts, strict=True)]
+    with torch.autocast("cuda", torch.float16, enabled=teacher.network.device.startswith("cuda")):
+        return TaughtVectors(rows, teacher.encode(texts).astype(np.float16))
+
+
+def samples_without(bundle: Bundle, source: str) -> PackedSamples:
+    """The samples whose anchor is not of a source; all where none is named."""
+    samples = bundle.samples[bundle.systems[SYSTEM]["samples"]]
+    names = [name for name, count in bundle.facts["sources"] for _ in range(count)]
+    if source and source not in names:
+        raise UserError(f"--without is {source!r}; it must be one of {', '.join(sorted(set(filter(None, names))))}")
+    return kept_samples(samples, np.array([names[row] != source for row in samples.anchors])) if source else samples
+
+
 def _encoder(asked: Shipping, bundle: Bundle, work: Path) -> EncoderOptions:
     table = bundle.systems[SYSTEM]["encoder"]
-    return encoder_options({**table, "init": str(unpack_start(asked.folder, work / "start"))})
+    return encoder_options({**table, "init": asked.init or str(unpack_start(asked.folder, work / "start"))})
 
 
 def _options(asked: Shipping, bundle: Bundle, seed: int) -> TrainingOptions:

@@ -208,6 +208,19 @@ def packed(samples: Samples, keep: NDArray[np.bool_] | None = None) -> PackedSam
     )
 
 
+def kept_samples(samples: PackedSamples, keep: NDArray[np.bool_]) -> PackedSamples:
+    """Some of the samples, `keep` (samples,)."""
+    which = np.flatnonzero(keep)
+    return dataclasses.replace(
+        samples,
+        anchors=samples.anchors[which],
+        aspects=samples.aspects[which],
+        positives=_picks(samples.positives, which),
+        negatives=_picks(samples.negatives, which),
+        hash=hash_json([samples.hash, hashlib.sha256(keep.tobytes()).hexdigest()]),
+    )
+
+
 def _places(offsets: NDArray[np.int64], which: NDArray[np.int64]) -> NDArray[np.int64]:
     counts = np.diff(offsets)[which]
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
