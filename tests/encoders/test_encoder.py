@@ -185,7 +185,7 @@ def test_the_vectors_of_weave_are_the_golden_ones_in_sentence_transformers_too(t
 def test_weave_is_small_complete_and_in_the_wheel():
     manifest = read_manifest(FOLDER, "encoder", 1)
     check_files(FOLDER, manifest, content=True)
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 4_000_000
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 6_000_000
     assert {path.name for path in FOLDER.iterdir()} == {*manifest.files, "manifest.json"}
     assert manifest.facts["provenance"].keys() >= {"commit", "recipe", "corpora", "seed"}
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["citeweave"]
