@@ -101,3 +101,41 @@ def test_papers_of_a_benchmarks_title_stay_out_of_the_anthology(shipping, tmp_pa
         file.writelines(json.dumps(paper) + "\n" for paper in papers)
     folder = write_anthology(tmp_path, tmp_path / "kept", {"semanticrolelabeling"})
     assert [json.loads(line)["id"] for line in (folder / "papers.jsonl").open()] == ["b"]
+
+
+def small_bundle():
+    """Three papers, two of them anchors."""
+    from benchmarks.shipping import SYSTEM
+    from benchmarks.table.bundle import Bundle, Column, PackedCorpus, PackedSamples
+    from citeweave.mining.samples import Picks, SampleNames
+
+    none = np.zeros(0, np.float32)
+    positives = Picks(np.array([0, 1, 2]), np.array([1, 2], np.int32), np.zeros(2, np.uint8), none)
+    negatives = Picks(np.zeros(3, np.int64), np.zeros(0, np.int32), np.zeros(0, np.uint8), none)
+    names = SampleNames(("cited",), ("",), ())
+    samples = PackedSamples(names, np.array([0, 2], np.int32), np.zeros(2, np.uint8), positives, negatives, None, "s")
+    papers = PackedCorpus("c", Column(["Maps", "", "Rain"]), Column(["Of cities.", "A mast.", ""]))
+    facts = {"sources": [["elife", 2], ["acl_anthology", 1]]}
+    return Bundle("joint", papers, (none, none), {}, {"s": samples}, {SYSTEM: {"samples": "s"}}, facts)  # type: ignore[arg-type]
+
+
+def test_a_source_is_left_out_and_an_unknown_one_refused(shipping):
+    from benchmarks.shipping.training import samples_without
+
+    bundle = small_bundle()
+    assert samples_without(bundle, "").anchors.tolist() == [0, 2]
+    left = samples_without(bundle, "elife")
+    assert left.anchors.tolist() == [2] and left.positives.rows.tolist() == [2] and left.hash != "s"
+    refused("it must be one of acl_anthology, elife", samples_without, bundle, "eliffe")
+
+
+def test_a_teachers_vectors_are_those_of_the_texts_that_are_learned(shipping, bert):
+    from benchmarks.shipping.training import taught_vectors
+    from citeweave.corpus.text import paper_text
+    from citeweave.encoders.encoder import load_encoder
+
+    teacher = load_encoder(bert, pooling="mean", device="cpu")
+    taught = taught_vectors(small_bundle(), teacher)
+    assert taught.known.tolist() == [0, 1, 2] and taught.rows([2, 0]).tolist() == [2, 0]
+    own = teacher.encode([paper_text("Maps", "Of cities."), paper_text("", "A mast."), paper_text("Rain", "")])
+    np.testing.assert_allclose(taught.matrix, own, atol=2e-3)

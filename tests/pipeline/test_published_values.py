@@ -22,6 +22,8 @@ OURS = {
     "sciaspect_relations",
     "tiny",
     "weave",
+    "weave_base",
+    "weave_taught",
 }
 """Recipes of our own, some of them what a text leaves as future work."""
 

@@ -38,6 +38,8 @@ def test_every_recipe_runs(name, place, bert, long_bert, tmp_path):
         bert, recipe = long_bert, tiny(name, f"encoder.init={long_bert}", "encoder.max_tokens=200")
     elif read.encoder.init.startswith("recipe:"):
         recipe = tiny(name, f"encoder.init={bert}")  # chains run in tests of their own
+    elif "similarity" in read.training.losses:
+        recipe = tiny(name, f"training.losses.similarity.teacher={long_bert}")
     options = replace(options_for(place, recipe), init=str(bert))
     result = run_recipe(recipe, place.corpus.folder, tmp_path / "run", options)
     assert [path.name for path in result.models] == ["model"]

@@ -7,8 +7,8 @@ in all layers, so they are added once per batch here:
     mask   (texts, 1, 1, tokens)         least number at padding
     sum    (texts, heads, tokens, tokens)
 
-Vectors and gradients are those of transformers up to rounding; `fuse_attention` changes a loaded model in place. Imports
-torch: import this module inside functions.
+Vectors and gradients are those of transformers up to rounding, except that on CUDA the bias itself has no gradient.
+`fuse_attention` changes a loaded model in place. Imports torch: import this module inside functions.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ def _encode(self: Any, hidden_states: Tensor, attention_mask: Tensor | None = No
         bias = bias.detach()  # its gradient would take the scores of all layers, which the fast kernel never stores
     states = [hidden_states]
     for layer in self.layer:
-        states.append(layer(states[-1], None, bias)[0])
+        states.append(layer(states[-1], position_bias=bias)[0])
     every = tuple(states) if options.get("output_hidden_states") else None
     if not options.get("return_dict"):
         return (states[-1], every) if every else (states[-1],)
     return BaseModelOutput(last_hidden_state=states[-1], hidden_states=every)
 
 
-def _attend(self: Any, hidden_states: Tensor, attention_mask: None, bias: Tensor, **_: Any) -> tuple[Tensor]:
-    """Return the attention of one layer, (texts, tokens, dimension)."""
+def _attend(self: Any, hidden_states: Tensor, *masks: Tensor | None, **_: Any) -> tuple[Tensor]:
+    """Return the attention of one layer, (texts, tokens, dimension); the one mask that is given is the sum of all."""
+    bias = next(mask for mask in masks if mask is not None)
     texts, tokens, _size = hidden_states.shape
     query, key, value = (
         part(hidden_states).view(texts, tokens, -1, self.attention_head_size).transpose(1, 2)

@@ -200,7 +200,10 @@ def _teacher_stage(run: RunFolder, training: TrainingOptions, data: TrainingInpu
             "training.losses.similarity.teacher is empty; name the model to learn from, such as "
             "--set training.losses.similarity.teacher=models/mpnet"
         )
-    model = open_model(locate(name).folder)
+    try:
+        model = open_model(locate(name).folder)
+    except UserError as error:
+        raise UserError(f"the teacher of training.losses.similarity: {error}") from None
 
     def make(folder: Path) -> Mapping[str, Any]:
         options = EmbeddingOptions(dtype="float16")
