@@ -49,8 +49,10 @@ def test_text_by_vectors_words_and_both(library, ask):
     wanted = search_words(index, searchable_text(*title_and_abstract(text)), EVERY)
     assert [hit.row for hit in lexical.hits] == wanted.rows.tolist() and lexical.by == "words"
     both = ask(text=text)
-    places = [{id: at for at, id in enumerate(ids(each), 1)} for each in (near, lexical)]
-    fused = {id: sum(1 / (60 + place[id]) for place in places if id in place) for id in ids(near)}
+    fused = dict.fromkeys(ids(near), 0.0)
+    for share, each in ((0.6, near), (0.4, lexical)):
+        for hit in each.hits:
+            fused[hit.id] += share * hit.score / each.hits[0].score
     assert both.by == "hybrid" and ids(both) == sorted(fused, key=lambda id: (-fused[id], id))
     assert [hit.score for hit in both.hits] == pytest.approx(sorted(fused.values(), reverse=True))
     # pasted text is title and abstract

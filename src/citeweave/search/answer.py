@@ -7,7 +7,7 @@
 
 A text, a paper, or liked and disliked papers are compared in one of three ways:
 
-    hybrid     reciprocal rank fusion of the best by words and the best by vectors
+    hybrid     the best by words and the best by vectors, their scores added
     vectors    cosines in the encoder's space or that of an aspect
     words      BM25
 
@@ -32,7 +32,7 @@ from citeweave.search.filters import filter_rows, unknown_names
 from citeweave.search.index import Index
 from citeweave.search.nearest import MAX_COUNT, QueryEncoder, nearest_papers, need_vectors, open_query_encoder
 from citeweave.search.query import Hit, MatchedSentence, Query
-from citeweave.search.rankings import Ranking, diverse_order, fuse_rankings, pool_size, rocchio_vector
+from citeweave.search.rankings import RankedRows, Ranking, diverse_order, fuse_rankings, pool_size, rocchio_vector
 from citeweave.search.sentences import match_sentences, nearest_sentence, rank_by_sentences
 from citeweave.search.words import search_words, searchable_text
 from citeweave.vectors.topk import Neighbors
@@ -253,7 +253,7 @@ def _rank_by_vector(candidates: _Candidates, vector: Singles, query: Query, by: 
     if by == "vectors":
         return Ranking(rows, scores, by, exact, note)
     lexical = search_words(index, words, depth, allowed=allowed)
-    fused = fuse_rankings([lexical.rows, rows], count, name=index.id)
+    fused = fuse_rankings(lexical, RankedRows(rows, scores), count, name=index.id)
     return Ranking(fused.rows, fused.scores, by, exact, note)
 
 

@@ -271,8 +271,8 @@ class Hit:
     title: str
     year: int | None
     score: float
-    """Higher is better: a cosine by vectors and by sentences (the mean over matched pairs), BM25 by words, reciprocal
-    ranks by both."""
+    """Higher is better: a cosine by vectors and by sentences (the mean over matched pairs), BM25 by words, a
+    sum of both with the best of each as 1 by both (`fuse_rankings`)."""
 
     row: int
     matches: tuple[MatchedSentence, ...] = ()

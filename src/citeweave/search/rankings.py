@@ -1,12 +1,14 @@
-"""Arithmetic on rankings: best rows by score, reciprocal rank fusion, diversity (MMR), Rocchio feedback.
+"""Arithmetic on rankings: best rows by score, fusion of words and vectors, diversity (MMR), Rocchio feedback.
 
     >>> best = rank_rows(np.array([7, 4, 9]), np.array([0.5, 2.0, 0.5]), 2, name={4: "b", 7: "z", 9: "a"}.__getitem__)
     >>> best.rows.tolist(), best.scores.tolist()
     ([4, 9], [2.0, 0.5])
 
-    >>> fused = fuse_rankings([np.array([7, 4]), np.array([4, 9])], 3, name=str)
+    >>> words = RankedRows(np.array([7, 4]), np.array([12.0, 9.0]))
+    >>> vectors = RankedRows(np.array([4, 9]), np.array([0.8, 0.4]))
+    >>> fused = fuse_rankings(words, vectors, 3, name=str)
     >>> fused.rows.tolist(), fused.scores.round(4).tolist()
-    ([4, 7, 9], [0.0325, 0.0164, 0.0161])
+    ([4, 7, 9], [0.9, 0.4, 0.3])
 
     scores   0.9  0.8  0.1      papers 0 and 1 are twins, 2 is about something else
     order    0    1    2        diversity 0
@@ -25,7 +27,7 @@ Pure functions of arrays: knows no index, no query and no encoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,22 +89,27 @@ def rank_rows(
     return RankedRows(best.rows[:count], best.scores[:count])
 
 
-# --- reciprocal rank fusion ------------------------------------------------------------------------------
+# --- words and vectors -----------------------------------------------------------------------------------
 
-K = 60
-"""The constant of the paper: the larger, the less the first places stand out."""
+VECTOR_SHARE = 0.6
+"""Share of the vectors in a fused score; `benchmarks/fusion.py` chose it."""
 
 
-def fuse_rankings(rankings: Sequence[NDArray[Any]], count: int, *, name: Callable[[int], str]) -> RankedRows:
-    """Fuse rankings of rows into one by reciprocal ranks, the `count` best rows; `name(row)` orders equal scores.
+def fuse_rankings(words: RankedRows, vectors: RankedRows, count: int, *, name: Callable[[int], str]) -> RankedRows:
+    """Fuse two rankings into one, the `count` best rows; `name(row)` orders equal scores.
 
-    Cormack, Clarke and Büttcher, "Reciprocal rank fusion outperforms Condorcet", SIGIR 2009: only ranks count, as scores
-    of words and of vectors have nothing else in common.
+    A row's score is 0.6 of its cosine plus 0.4 of its score by words, each divided by the best of its ranking and 0 where
+    the ranking does not have the row: a linear combination (Bruch et al., "An analysis of fusion functions for hybrid
+    retrieval", ACM TOIS 2023). Between 0 and 1, but for cosines below 0.
     """
-    every = np.concatenate([np.empty(0, np.int64), *rankings])
-    parts = np.concatenate([np.empty(0), *(1 / (K + 1 + np.arange(len(ranking))) for ranking in rankings)])
-    rows, places = np.unique(every, return_inverse=True)
-    return rank_rows(rows, np.bincount(places, parts, len(rows)).astype(np.float64), count, name=name)
+    parts = [(1 - VECTOR_SHARE) * _by_best(words.scores), VECTOR_SHARE * _by_best(vectors.scores)]
+    rows, places = np.unique(np.concatenate([words.rows, vectors.rows]), return_inverse=True)
+    return rank_rows(rows, np.bincount(places, np.concatenate(parts), len(rows)), count, name=name)
+
+
+def _by_best(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide the scores of a ranking by the first one; all count 0 where even that is not above 0."""
+    return scores / scores[0] if len(scores) and scores[0] > 0 else np.zeros(len(scores))
 
 
 # --- maximal marginal relevance --------------------------------------------------------------------------

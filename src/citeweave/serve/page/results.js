@@ -22,7 +22,7 @@ export function results(answer, route, {title, options = {}, nothing = null}) {
     h("div", {class: "head"}, h("h1", {}, title),
       h("div", {class: "tools"}, h("small", {class: "muted"}, counted(hits.length, "paper") + quick), exportMenu(hits, route.index))),
     answer.note && h("p", {class: "note"}, answer.note, answer.coming && `; ${answer.coming}, and this page updates automatically`),
-    list(hits, {...options, scored: answer.by !== "hybrid"}), // fused ranks do not measure similarity
+    list(hits, {...options, scored: answer.by !== "hybrid"}), // fused scores do not measure similarity
     more(hits, route));
 }
 
