@@ -14,7 +14,7 @@ Vectors and gradients are those of transformers up to rounding, except that on C
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ def fuse_attention(model: Any) -> Any:
 
 def _encode(self: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **options: Any) -> Any:
     """Run all layers with bias and padding added once; transformers' outputs."""
-    from transformers.modeling_outputs import BaseModelOutput
+    from transformers import modeling_outputs
 
     bias = self.compute_position_bias(hidden_states[:1])  # (1, heads, tokens, tokens)
     if attention_mask is not None:
@@ -46,13 +46,14 @@ def _encode(self: Any, hidden_states: Tensor, attention_mask: Tensor | None = No
         bias = bias.to(torch.get_autocast_dtype(device))
     if device != "cpu":
         bias = bias.detach()  # its gradient would take the scores of all layers, which the fast kernel never stores
-    states = [hidden_states]
+    states, every = hidden_states, cast(tuple[Tensor, ...], (hidden_states,))
     for layer in self.layer:
-        states.append(layer(states[-1], position_bias=bias)[0])
-    every = tuple(states) if options.get("output_hidden_states") else None
+        states = layer(states, position_bias=bias)[0]  # (texts, tokens, dimension)
+        every = (*every, states) if options.get("output_hidden_states") else ()
     if not options.get("return_dict"):
-        return (states[-1], every) if every else (states[-1],)
-    return BaseModelOutput(last_hidden_state=states[-1], hidden_states=every)
+        return (states, every) if every else (states,)
+    output: Any = modeling_outputs.BaseModelOutput
+    return output(last_hidden_state=states, hidden_states=every or None)
 
 
 def _attend(self: Any, hidden_states: Tensor, *masks: Tensor | None, **_: Any) -> tuple[Tensor]:

@@ -104,7 +104,8 @@ def fuse_rankings(words: RankedRows, vectors: RankedRows, count: int, *, name: C
     """
     parts = [(1 - VECTOR_SHARE) * _by_best(words.scores), VECTOR_SHARE * _by_best(vectors.scores)]
     rows, places = np.unique(np.concatenate([words.rows, vectors.rows]), return_inverse=True)
-    return rank_rows(rows, np.bincount(places, np.concatenate(parts), len(rows)), count, name=name)
+    scores = np.bincount(places, np.concatenate(parts), len(rows)).astype(np.float64)
+    return rank_rows(rows, scores, count, name=name)
 
 
 def _by_best(scores: NDArray[np.float64]) -> NDArray[np.float64]:
