@@ -10,8 +10,9 @@
 
 DATA holds scitldr, elife, peerread_plus and scirepeval_samples. Every query searches the whole collection. Fusions take the
 200 best of each ranking, as `citeweave search` does: `rrf K` sums 1 / (K + rank); `share A` sums A times the cosine and 1 - A
-times the score of words, each divided by the query's best, what a ranking does not have counting as 0. The choice is made by the
-mean over all tasks on even queries and shown on odd ones.
+times the score of words, each divided by the query's best, what a ranking does not have counting as 0; the default is share 0.6.
+The choice is made by the mean over all tasks on even queries and shown on odd ones. The papers' vectors are also ranked as
+`embed --as` compresses them: int8, and binary with one bit per number on both sides.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import gzip
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +34,12 @@ from numpy.typing import NDArray
 from citeweave import load_encoder, nearest
 from citeweave.corpus.text import paper_text
 from citeweave.vectors.bm25 import Bm25
+from citeweave.vectors.compressed import CompressedVectors, compress
+from citeweave.vectors.vectors import new_vectors
 
 DEPTH, PLACES = 200, 10
 RANK_CONSTANTS = (0, 10, 60)
+KINDS = ("int8", "binary")
 SHARES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
 _REFERENCE = re.compile(r"\([^()]*\d{4}[^()]*\)|\[[\d,; -]+\]|\b[A-Z][\w-]+ et al\.,?( \(?\d{4}\)?)?")
 
@@ -131,6 +136,18 @@ def ndcg(rows: NDArray[np.int64], answers: set[int]) -> float:
     return float(sum(gains) / best)
 
 
+def compressed_rows(papers: NDArray[np.float32], asked: NDArray[np.float32], kind: str) -> NDArray[np.int64]:
+    """Return the best rows of every question by compressed vectors, (questions, places)."""
+    with tempfile.TemporaryDirectory() as made:
+        with new_vectors(Path(made) / "whole") as writer:
+            writer.append([str(row) for row in range(len(papers))], papers)
+            writer.finish()
+        small = compress(Path(made) / "whole", Path(made) / "small", kind)
+        assert isinstance(small, CompressedVectors)
+        scores = small.scores(asked)  # (questions, papers)
+        return np.argsort(-scores, axis=1, kind="stable")[:, :PLACES].astype(np.int64)
+
+
 def judge(collection: Collection, encoder: Any) -> dict[str, NDArray[np.float64]]:
     """Return nDCG@10 of every question by every way."""
     by_words = Bm25(collection.texts).top(collection.questions, DEPTH)
@@ -138,6 +155,9 @@ def judge(collection: Collection, encoder: Any) -> dict[str, NDArray[np.float64]
     near = nearest(papers, asked, min(DEPTH, len(papers)), metric="cosine")
     ways = ["words", "vectors", *(f"rrf {k}" for k in RANK_CONSTANTS), *(f"share {share}" for share in SHARES)]
     values: dict[str, list[float]] = {way: [] for way in ways}
+    for kind in KINDS:
+        ranked = compressed_rows(papers, asked, kind)
+        values[f"vectors, {kind}"] = [ndcg(rows, own) for rows, own in zip(ranked, collection.answers, strict=True)]
     for at, answers in enumerate(collection.answers):
         hits = by_words.scores[at] > 0
         words = by_words.rows[at][hits], by_words.scores[at][hits]
