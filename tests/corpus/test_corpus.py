@@ -9,7 +9,7 @@ import pytest
 from citeweave import Corpus, ImportOptions, import_papers
 from citeweave.core.columns import write_numbers
 from citeweave.core.errors import ArtifactError
-from citeweave.corpus.corpus import IdIndex
+from citeweave.corpus.id_index import IdIndex
 
 from .conftest import refused
 

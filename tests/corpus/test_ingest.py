@@ -1,5 +1,6 @@
 """Importing papers: every record accounted for, resuming, inputs that change, and the same bytes however it is run."""
 
+import json
 import os
 import shutil
 
@@ -8,6 +9,7 @@ import pytest
 
 from citeweave import Corpus, ImportOptions, import_papers
 from citeweave.core.errors import ArtifactError, EmptyResultError, InputError
+from citeweave.core.progress import MERGED, MergedEntry, rejected_entries
 from citeweave.core.publish import work_folder
 from citeweave.corpus import ingest, input_files
 
@@ -164,3 +166,35 @@ WRONG_OPTIONS = [
 @pytest.mark.parametrize(("options", "message"), WRONG_OPTIONS)
 def test_wrong_options_are_named(library, tmp_path, options, message):
     refused(message, lambda: import_papers([library], tmp_path / "corpus", ImportOptions(**options)))
+
+
+def test_rejected_entries_are_named_by_file_key_and_line(tmp_path, write):
+    bib = "@article{good, title={Rain on the Moon}, year=2020}\n\n@article{untitled, year=2021}\n@article{open, title={A\n"
+    bib += "@article{last, title={Ice}, doi={10.1000/ice}}\n@misc{ice, title={Ice again}, doi={10.1000/ICE}}"
+    write("a.bib", bib)
+    write("b.ris", "TY  - JOUR\nTI  - Dust\nER  - \n\nTY  - JOUR\nID  - empty\nER  - \n")
+    entries = [{"id": "c1", "type": "article", "title": "Wind", "author": []}, {"id": "c2", "type": "article"}]
+    write("c.json", json.dumps([*entries, {"type": "article"}]))
+    corpus = import_papers([tmp_path / name for name in ("a.bib", "b.ris", "c.json")], tmp_path / "corpus").corpus
+    assert [str(entry) for entry in rejected_entries(corpus.manifest.facts)] == [
+        "untitled, a.bib, line 3: no title",
+        "open, a.bib, line 4: unbalanced braces",
+        "empty, b.ris, line 5: no title and no abstract",
+        "c2, c.json: no title and no abstract",
+        "entry 3, c.json: no id",
+    ]
+    ice = {"key": "ice", "file": "a.bib", "same_as": "last", "same_file": "a.bib"}
+    assert corpus.manifest.facts["merged_entries"] == [ice], "nothing of it is lost"
+    assert str(MergedEntry(**ice)) == "ice, a.bib is the same paper as last"
+    rejected = corpus.manifest.facts["records"]["papers"]["rejected"]
+    assert sum(rejected.values()) == 6 and not any("untitled" in reason for reason in rejected)
+
+
+def test_bulk_files_that_complete_each_other_lose_nothing(tmp_path, write):
+    write("s2/papers.jsonl", *({"corpusid": n, "title": f"A title of paper {n}", "year": 2000} for n in range(3)))
+    write("s2/abstracts.jsonl", *({"corpusid": n, "abstract": f"We study number {n}."} for n in range(3)))
+    facts = import_papers([tmp_path / "s2"], tmp_path / "corpus").corpus.manifest.facts
+    assert facts["records"]["papers"] == {"read": 6, "kept": 3, "rejected": {MERGED: 3}}
+    assert not rejected_entries(facts) and "merged_entries" not in facts
+    older = {"key": "c1", "line": 0, "reason": MERGED, "file": "a.jsonl"}
+    assert not rejected_entries({"rejected_entries": [older]}), "corpora of older versions list merged entries here"

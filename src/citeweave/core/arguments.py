@@ -7,7 +7,8 @@
     build_graph(7, "graph/")                                   UserError: build_graph: corpus is 7 (int); it must be ...
 
 Works from a function's annotations, so a new function needs nothing here. A wrong argument is refused by name before the
-function runs. Inside the package functions call each other without this.
+function runs. In a notebook a function that takes a reporter shows progress unless it is given one (`reporter=QUIET` for
+silence). Inside the package functions call each other without this.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from citeweave.core.errors import UserError
+from citeweave.core.notebook import in_notebook
+from citeweave.core.progress import Reporter
 
 
 class ArgumentType(NamedTuple):
@@ -80,6 +83,8 @@ def convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def converted(*positional: Any, **named: Any) -> Any:
         bound = signature.bind(*positional, **named)
+        if "reporter" in signature.parameters and in_notebook():
+            bound.arguments.setdefault("reporter", Reporter())
         for name, value in bound.arguments.items():
             annotation = str(signature.parameters[name].annotation)
             if annotation == "int" and name.endswith("row") and isinstance(value, str):
@@ -141,7 +146,9 @@ class Argument:
         if part.startswith("Mapping["):
             return isinstance(value, Mapping)
         if part.startswith("Sequence["):
-            return hasattr(value, "__getitem__") and not isinstance(value, _SIMPLE)
+            # an artifact can be indexed, too
+            is_artifact = getattr(value, "folder", None) is not None
+            return hasattr(value, "__getitem__") and not is_artifact and not isinstance(value, _SIMPLE)
         if part in ("Any", "object"):
             return True
         known = self._namespace.get(part)

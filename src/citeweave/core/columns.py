@@ -41,6 +41,8 @@ from citeweave.core.errors import ArtifactError
 from citeweave.core.files import open_input
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from citeweave.core.hash_keys import Keys
 
 _MAGIC = b"\x93NUMPY"
@@ -344,6 +346,18 @@ class TextColumn(Sequence[str]):
         from citeweave.core.hash_keys import hash_spans  # needs numba, which opening columns does not
 
         return hash_spans(self.data, self.offsets[:-1], self.offsets[1:])
+
+    def as_arrow(self) -> pyarrow.LargeStringArray:
+        """Return the column as an Arrow array that shares its bytes, after a check of its offsets and its UTF-8."""
+        import pyarrow
+
+        buffers = [pyarrow.py_buffer(np.ascontiguousarray(array)) for array in (self.offsets, self.data)]
+        texts = pyarrow.LargeStringArray.from_buffers(len(self), *buffers)
+        try:
+            texts.validate(full=True)
+        except pyarrow.ArrowInvalid:
+            raise self._damage() from None
+        return texts
 
     def _text(self, start: int, end: int) -> str:
         if not 0 <= start <= end:

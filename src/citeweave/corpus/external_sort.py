@@ -21,10 +21,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.ragged import count_owners
 
 Records = NDArray[np.void]
@@ -183,7 +183,7 @@ def code_bits(papers: int) -> int:
     return max(papers - 1, 1).bit_length()
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scatter(codes: Codes, bits: int, width: int, ends: NDArray[np.int64], out: Codes) -> None:
     """Group citation codes by bucket, keeping their order; those of bucket b go to out[ends[b]:ends[b + 1]]."""
     shift = np.uint64(bits)
@@ -199,7 +199,7 @@ def _scatter(codes: Codes, bits: int, width: int, ends: NDArray[np.int64], out: 
         place[bucket] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _sort_rows(codes: Codes, bits: int, first: int, rows: int) -> int:
     """Sort the codes of citing rows first .. first + rows - 1 in place, drop repeats, and return how many remain."""
     shift, out = np.uint64(bits), np.empty(len(codes), np.uint64)
@@ -224,7 +224,7 @@ def _sort_rows(codes: Codes, bits: int, first: int, rows: int) -> int:
     return end
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _sort(codes: Codes, start: int, stop: int) -> None:
     """Sort codes[start:stop] in place, by insertion where the reference list is short."""
     if stop - start > 64:

@@ -179,6 +179,17 @@ SEMANTIC_SCHOLAR_KINDS = {
 """Name of an id in Semantic Scholar's `externalIds` -> its kind, best first."""
 
 
+def likely_ids(text: str) -> tuple[str, ...]:
+    """Return the ids that a person may mean by a text: the text itself, and its canonical spellings.
+
+    >>> likely_ids("https://doi.org/10.1000/X"), likely_ids("DOI:10.1000/X")[1:], likely_ids("key")
+    (('https://doi.org/10.1000/X', 'doi:10.1000/x'), ('doi:10.1000/x',), ('key',))
+    """
+    kind, _, value = text.partition(":")
+    own = SPELLINGS[kind.lower()](value) if kind.lower() in SPELLINGS else None
+    return distinct([text, own, doi_id(text), arxiv_id(text)])
+
+
 def semantic_scholar_ids(external: object) -> tuple[str, ...]:
     """Return ids in their canonical spelling from an `externalids` / `externalIds` object of Semantic Scholar.
 

@@ -22,21 +22,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import ArtifactWriter, artifact_matches, check_files, new_artifact
 from citeweave.core.columns import open_numbers, release
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.executor import run_in_processes
 from citeweave.core.files import hash_json
 from citeweave.core.hash_keys import Keys, hash_numbers
 from citeweave.core.inputs import Source
-from citeweave.core.progress import QUIET, Reporter, Tally
+from citeweave.core.progress import MAX_ENTRIES, MERGED, QUIET, MergedEntry, Reporter, Tally
 from citeweave.core.ragged import run_offsets
-from citeweave.corpus.corpus import KIND, VERSION, Corpus, IdIndex
+from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.external_sort import ExternalSort
+from citeweave.corpus.id_index import IdIndex
 from citeweave.corpus.input_files import InputFile, InputFiles, find_inputs
 from citeweave.corpus.link import write_citations, write_contexts
 from citeweave.corpus.merge import RowAssignment, StagedPapers, build_index, merge_papers, write_merges, write_papers
@@ -54,8 +55,11 @@ from citeweave.corpus.staged_parts import (
 )
 from citeweave.corpus.update import BasePart, Deletions, find_deletions, share_unchanged, write_changes
 
-READERS_VERSION = 6
+READERS_VERSION = 7
 """Increased when a reader yields other records for the same file than before, so that old parts are not reused."""
+
+_BIBLIOGRAPHIES = frozenset(("bibtex", "ris", "csl_json"))
+"""Formats whose entries have keys that people know; of others, merged records are only counted."""
 
 _ONE_PROCESS_BELOW = 64 * 2**20
 """Inputs smaller than this in total are read without starting processes."""
@@ -81,8 +85,13 @@ def import_papers(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> ImportResult:
-    """Import files or folders into a new corpus folder.
+    """Import papers from files or folders into a new corpus folder; the format of each file is recognized by its content.
 
+        result = import_papers(["library.bib", "citations.csv"], "corpus/")
+        result.corpus                            the opened Corpus
+        result.corpus.manifest.facts["records"]  how many records were kept, and why others were not
+
+    A folder that already holds the same import is opened; another one is replaced only with `overwrite`.
     `update` names a corpus that the new one continues; `delete` names files whose papers and citations are left out of
     it. The same inputs and options give the same bytes, in any order and with any number of workers.
     """
@@ -193,7 +202,10 @@ def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
 def exclude_papers(
     corpus: Corpus, rows: NDArray[np.integer[Any]], output: str | Path, *, why: str, overwrite: bool = False
 ) -> Corpus:
-    """Ingest a corpus again without these rows and their citations, such as the papers of a benchmark."""
+    """Write a copy of a corpus without the papers in these rows and their citations, such as the papers of a benchmark.
+
+    `why` is recorded in the manifest of the new corpus.
+    """
     folder = Path(output)
     recipe = {"update": corpus.hash, "excluded": hash_json(sorted(corpus.ids.take(rows))), "why": why}
     if not artifact_matches(folder, KIND, VERSION, recipe):
@@ -282,7 +294,7 @@ def _distinct_numbers(tables: Sequence[NumberedTable], folder: Path, memory: int
         yield np.unique(sorted_block["number"]).astype(np.int64)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _mark(numbers: NDArray[Any], seen: NDArray[np.uint8]) -> None:
     """Set the bits of these id numbers in a bitmap."""
     for i in range(len(numbers)):
@@ -335,7 +347,7 @@ def build_corpus(
         parts = [BasePart(base, None if deleted is None else deleted.citations), *parts]
     tally = Tally()
     for part in parts:
-        tally.add(part.tally)
+        tally.add(part.tally, part.name)
     staged, work = StagedPapers(parts), writer.scratch_folder("sort")
     dropped = np.zeros(len(staged), np.bool_)
     if deleted is not None:
@@ -347,6 +359,8 @@ def build_corpus(
             "nothing to write: no paper of the corpus would be left; keep some, or check the benchmark"
         )
     _count_papers(staged, assignment, dropped, tally)
+    # records of an update are meant to be merged
+    merged = [] if base is not None else _name_merged(staged, assignment)
     write_papers(writer.folder / "papers", staged, assignment, tally)
     write_merges(writer.folder / "merges", staged, assignment)
     index = build_index(writer.folder / "papers", staged, assignment, work, memory=options.memory)
@@ -359,6 +373,7 @@ def build_corpus(
         "citations": citations,
         "contexts": contexts,
         **tally.as_json(),
+        **({"merged_entries": [entry._asdict() for entry in merged]} if merged else {}),
         "titles_left_apart": assignment.conflicts,
         "parts": [part.name for part in parts],
         "generation": 1,
@@ -422,7 +437,24 @@ def _count_papers(staged: StagedPapers, assignment: RowAssignment, dropped: NDAr
     merged = len(staged) - int(dropped.sum()) - unused - assignment.papers
     tally.unkeep("papers", "deleted on request", int(dropped.sum()))
     tally.unkeep("papers", "known only as a reference", unused)
-    tally.unkeep("papers", "same paper as another record (merged)", merged)
+    tally.unkeep("papers", MERGED, merged)
+
+
+def _name_merged(staged: StagedPapers, assignment: RowAssignment) -> list[MergedEntry]:
+    """Name the first entries of bibliographies that were merged, and the entries after which their papers are named."""
+    known = np.array([part.format in _BIBLIOGRAPHIES for part in staged.parts], np.bool_)
+    several = assignment.several[known[staged.parts_of(assignment.several)]]
+    later = np.sort(several[assignment.first[assignment.row[several]] != several])[:MAX_ENTRIES]
+    pairs = zip(later.tolist(), assignment.first[assignment.row[later]].tolist(), strict=True)
+    return [
+        MergedEntry(
+            staged.text("id", row),
+            staged.parts[staged.part_of(row)].name,
+            staged.text("id", first),
+            staged.parts[staged.part_of(first)].name,
+        )
+        for row, first in pairs
+    ]
 
 
 def _explain_empty(tally: Tally) -> str:

@@ -418,7 +418,10 @@ def load_paper_table(path: Path) -> PaperTable:
 def audit_corpus(
     corpus: Corpus, benchmarks: Mapping[str, str | Path | Corpus], options: LeakageOptions | None = None
 ) -> LeakageReport:
-    """Audit a corpus for the papers of benchmarks, each a corpus, a folder or a file."""
+    """Find the papers of benchmarks in a corpus, by id, title and text, so that they can be left out of training.
+
+    `benchmarks` maps a name of your choice to a corpus, a folder or a file. `exclude_papers` leaves papers out.
+    """
     tables = {
         name: PaperTable.of_corpus(source) if isinstance(source, Corpus) else load_paper_table(Path(source))
         for name, source in benchmarks.items()

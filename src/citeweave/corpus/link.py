@@ -28,8 +28,9 @@ from citeweave.core.columns import TableWriter, open_numbers, release
 from citeweave.core.hash_keys import Keys, hash_spans, mix_keys
 from citeweave.core.progress import Tally
 from citeweave.core.ragged import owners_of, run_offsets, to_offsets
-from citeweave.corpus.corpus import CITATION_COLUMNS, REFERENCE_COLUMNS, IdIndex
+from citeweave.corpus.corpus import CITATION_COLUMNS, REFERENCE_COLUMNS
 from citeweave.corpus.external_sort import CitationCodes, ExternalSort, code_bits
+from citeweave.corpus.id_index import IdIndex
 from citeweave.corpus.paper import ATTRIBUTES, default_attribute
 from citeweave.corpus.staged_parts import NumberRows, StagedPart, numbered_tables
 

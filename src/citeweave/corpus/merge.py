@@ -16,17 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK, TextColumn, TextWriter, open_numbers, release, write_numbers
+from citeweave.core.compiled import compiled
 from citeweave.core.hash_keys import Keys, hash_text, hash_texts
 from citeweave.core.progress import Tally
 from citeweave.core.ragged import run_offsets, to_offsets
-from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT, IdIndex
+from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
 from citeweave.corpus.external_sort import ExternalSort
+from citeweave.corpus.id_index import IdIndex
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.staged_parts import StagedPart
 
@@ -174,7 +175,7 @@ def _sort_by_key(
     yield from sort.blocks()
 
 
-@numba.njit(cache=True)
+@compiled()
 def _root(parent: Ints, row: int) -> int:
     """Return the root of a staged row in the union-find forest, halving its path."""
     while parent[row] != row:
@@ -183,7 +184,7 @@ def _root(parent: Ints, row: int) -> int:
     return row
 
 
-@numba.njit(cache=True)
+@compiled()
 def _join_equal(keys: NDArray[np.uint64], rows: Ints, parent: Ints) -> None:
     """Join adjacent staged rows of equal key in the union-find forest; the smaller row stays the root."""
     for i in range(1, len(keys)):
@@ -195,7 +196,7 @@ def _join_equal(keys: NDArray[np.uint64], rows: Ints, parent: Ints) -> None:
                 parent[first] = second
 
 
-@numba.njit(cache=True)
+@compiled()
 def _flatten(parent: Ints) -> None:
     """Point every staged row at its root."""
     for row in range(len(parent)):

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.hash_keys import spread_bits
 from citeweave.core.ragged import count_owners, run_offsets, to_offsets
 
@@ -166,7 +166,7 @@ class ShingleIndex:
         )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _word_end(buffer, at, stop, kinds):  # type: ignore[no-untyped-def]
     """Hash the next word at or after `at` by FNV-1a; return its hash and its end (-1: no word left)."""
     value = _FNV_START
@@ -191,7 +191,7 @@ def _word_end(buffer, at, stop, kinds):  # type: ignore[no-untyped-def]
     return value, (at if inside else -1)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _hash_shingles(buffer, bounds, kinds, words, slots, hashes, ends):  # type: ignore[no-untyped-def]
     """Write the distinct shingle hashes of all texts, one text after the other, and where each text's end."""
     # buffer (bytes,), bounds (texts + 1,), kinds (256,), slots (a power of two,) -> hashes (bytes,), ends (texts + 1,)
@@ -219,7 +219,7 @@ def _hash_shingles(buffer, bounds, kinds, words, slots, hashes, ends):  # type: 
         ends[text + 1] = filled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _keep_distinct(hashes, first, last, slots, stamps, stamp):  # type: ignore[no-untyped-def]
     """Drop repeated shingles in `hashes[first:last]`, keep the order, and return the new end."""
     # slots, stamps (a power of two,): a hash set; a slot is taken if it has this text's stamp
@@ -236,7 +236,7 @@ def _keep_distinct(hashes, first, last, slots, stamps, stamp):  # type: ignore[n
     return end
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _find_pairs(hashes, bounds, keys, rows, directory, shift, sizes, containment, jaccard, minimum, pairs):  # type: ignore[no-untyped-def]
     """Write the near-duplicate pairs of query and index texts as far as they fit, and return their total number."""
     # hashes (shingles,), bounds (texts + 1,) of the queries; keys, rows, directory, sizes of the index

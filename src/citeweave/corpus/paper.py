@@ -84,7 +84,7 @@ def parse_intents(value: object) -> Intent:
 
 @dataclass(slots=True)
 class Paper:
-    """A record about one paper, as a source has it.
+    """A paper: title, abstract, year, venue, authors and ids, as a source has them; `corpus[0]` is one.
 
     Several records may describe the same paper; see `identity.py` for when, and which one wins.
     """
@@ -95,8 +95,14 @@ class Paper:
     title: str = ""
     abstract: str = ""
     year: int | None = None
+    """Year of publication, None where unknown."""
+
     venue: str = ""
+    """Journal or conference."""
+
     authors: tuple[str, ...] = ()
+    """Full names, in the order of the paper."""
+
     fields: tuple[str, ...] = ()
     """Fields of study, topics or subjects, most important first."""
 
@@ -124,12 +130,19 @@ class Citation:
     """A citation of one paper by another. The ids are any of the papers' ids."""
 
     citing: str
+    """Id of the paper that cites."""
+
     cited: str
+    """Id of the paper that is cited."""
+
     intents: Intent = Intent.UNKNOWN
+    """Why it is cited, where known."""
+
     strength: float = 1.0
     """How strong the link is, such as the number of mentions in the text."""
 
     influential: bool = False
+    """Whether the source calls the citation highly influential."""
 
 
 @dataclass(slots=True)
@@ -137,9 +150,15 @@ class Context:
     """A citing sentence (or passage), with every paper that it cites."""
 
     citing: str
+    """Id of the paper in which the sentence is."""
+
     text: str
     cited: tuple[str, ...]
+    """Ids of all papers that the sentence cites."""
+
     section: str = ""
+    """Heading of the section, where known."""
+
     intents: Intent = Intent.UNKNOWN
     extra: dict[str, object] = field(default_factory=dict)
 

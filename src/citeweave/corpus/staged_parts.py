@@ -23,17 +23,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import numba
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.columns import TableWriter, TextColumn, open_numbers, release
+from citeweave.core.compiled import compiled
 from citeweave.core.files import read_input, write_json
 from citeweave.core.hash_keys import hash_numbers, hash_texts, write_digits
 from citeweave.core.progress import Tally
-from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT, IdIndex
+from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
+from citeweave.corpus.id_index import IdIndex
 from citeweave.corpus.identity import title_key
 from citeweave.corpus.paper import (
     ATTRIBUTES,
@@ -282,6 +283,7 @@ class StagedPart(Protocol):
     """What merging and linking read from a staged part: a staged file, or a corpus that is being updated."""
 
     name: str
+    format: str
     tally: Tally
     paper_count: int
     citation_count: int
@@ -304,7 +306,8 @@ class StagedFile:
         self.folder = folder
         metadata: dict[str, Any] = json.loads(read_input(folder / _DONE))
         self.tally = Tally.from_json(metadata["tally"])
-        self.name, self.distinct = str(metadata["name"]), bool(metadata.get("distinct", False))
+        self.name, self.format = str(metadata["name"]), str(metadata.get("format", ""))
+        self.distinct = bool(metadata.get("distinct", False))
         self._tables: dict[str, dict[str, Any]] = metadata["numbered"]
         self.paper_count, self.context_count = int(metadata["paper_count"]), int(metadata["context_count"])
         self.keyed_count = int(metadata["keyed_count"])
@@ -467,7 +470,7 @@ def texts_of_numbers(prefix: str, numbers: NDArray[np.int64]) -> tuple[NDArray[n
     return lengths, out[:end]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _write_numbers(
     front: NDArray[np.uint8], numbers: NDArray[np.int64], out: NDArray[np.uint8], lengths: NDArray[np.int64]
 ) -> int:

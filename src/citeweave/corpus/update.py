@@ -19,7 +19,8 @@ from citeweave.core.files import hash_file, link_or_copy
 from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import RECORD_KINDS, Tally
 from citeweave.core.ragged import owners_of
-from citeweave.corpus.corpus import CITATION_COLUMNS, NOT_FOUND, PAPER_NUMBERS, PAPER_TEXTS, Changes, Corpus
+from citeweave.corpus.corpus import CITATION_COLUMNS, PAPER_NUMBERS, PAPER_TEXTS, Changes, Corpus
+from citeweave.corpus.id_index import NOT_FOUND
 from citeweave.corpus.merge import RowAssignment
 from citeweave.corpus.paper import NameCollector
 from citeweave.corpus.staged_parts import NumberedTable, StagedPart
@@ -76,7 +77,7 @@ def _main_keys(base: Corpus, keys: Keys) -> Keys:
 class BasePart:
     """The corpus that is being updated, read as a staged part, without the citations that the update deletes."""
 
-    name = "the corpus that was updated"
+    name, format = "the corpus that was updated", ""
     distinct = False  # all ids of a paper are keys that lead to its row
 
     def __init__(self, corpus: Corpus, deleted_citations: Keys | None = None) -> None:

@@ -76,16 +76,21 @@ def test_entries_are_read_or_counted(read_all):
         {"title": "Nothing"}, {"id": "empty"}, "text"]""")
     found = read_all("csl_json", json.dumps(entries, indent=1))
     authors, ids = ("Ada Lovelace", "John von Neumann", "The Society"), ("doi:10.1000/notes", "pmid:77", "pmcid:9")
-    extra = {"type": "article-journal", "url": "https://doi.org/10.1000/Notes", "keywords": ["engines", "notes"]}
+    extra = {
+        "type": "article-journal",
+        "url": "https://doi.org/10.1000/Notes",
+        "keywords": ["engines", "notes"],
+        "key": "lovelace1843",
+    }
     front = ("Notes on an engine", "", 1843, "Memoirs", authors, (), ids)
     assert found.papers == [
         Paper("lovelace1843", *front, extra=extra, local_id=True),
         Paper("doi:10.1000/182", "The handbook", year=2001),
         Paper("url:https://example.org/a", "A page", extra={"type": "webpage"}),
-        Paper("17", "Numbered", ids=("arxiv:1407.3561",), local_id=True),
+        Paper("17", "Numbered", ids=("arxiv:1407.3561",), extra={"key": "17"}, local_id=True),
         Paper("doi:10.1000/x", "No id but a DOI"),
         Paper("doi:10.1000/y", "An address"),
-        Paper("s", "Short", local_id=True),
+        Paper("s", "Short", extra={"key": "s"}, local_id=True),
     ]
     assert found.notes == {"short DOI that only doi.org could resolve": 1}  # of Short; the first one has another DOI
     assert found.rejected("papers") == {"no id": 1, "no title and no abstract": 1, "not a JSON object": 1}

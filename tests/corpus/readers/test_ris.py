@@ -16,7 +16,7 @@ def test_every_tag_of_a_record_is_read(read_all):
     )
     authors, ids, abstract = ("Jörn Berg", "Martin L. King Jr."), ("doi:10.1000/ice",), "Ice melts. We show why."
     extra = {"type": "JOUR", "keywords": ["ice", "*water"], "language": "English"}
-    extra["notes"] = ["Cited By :12", "Export Date: 1 May 2020"]
+    extra |= {"notes": ["Cited By :12", "Export Date: 1 May 2020"], "key": "rec 1"}
     front = ("On ice & water", abstract, 2019, "Made Letters", authors, ())
     assert found.papers == [Paper("rec 1", *front, ids, 12, 0, extra, local_id=True)]
     assert found.notes == {}

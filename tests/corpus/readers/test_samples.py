@@ -22,14 +22,14 @@ COLUMNS = "files papers stubs title abstract year venue authors doi citations me
 SAMPLES = """
 acl_anthology f1786d49 3 131 0 131 36 131 131 131 36 0 0 0 0; papers: front matter, no paper 6
 arxiv 79c695f9 6 212 0 212 212 212 0 212 123 0 0 0 0; papers: error message of the arXiv API 1
-bibtex dacddab0 10 1066 0 1066 34 960 632 1064 29 0 0 0 2; papers: no title 2; papers: unbalanced braces 1
+bibtex 235c5fec 10 1066 0 1066 34 960 632 1064 29 0 0 0 2; papers: no title 2; papers: unbalanced braces 1
 crossref 0900584d 9 76 126 202 28 199 111 187 123 377 377 0 1; citations: reference without a usable id 205
-csl_json 62332880 3 196 0 196 33 194 170 188 100 0 0 0 3
+csl_json 31bf6f6b 3 196 0 196 33 194 170 188 100 0 0 0 3
 grobid_tei 3bae08b6 3 3 55 58 3 55 43 56 0 55 75 49 51; citations: reference without a usable id 19; contexts: no cited paper 27
 jats 422c7111 2 2 53 55 2 55 52 55 39 53 95 51 3; citations: reference without a usable id 1; contexts: no cited paper 1
 openalex 15eba0ff 4 12 0 12 4 12 5 4 12 276 276 0 0; papers: no title and no abstract 12
 pubmed 7c6e6cd0 11 15 0 15 14 15 15 15 11 193 193 0 3
-ris 8a71216a 8 111 0 111 110 111 111 111 109 127 127 0 8; citations: reference without a usable id 18
+ris 7feedb1a 8 111 0 111 110 111 111 111 109 127 127 0 8; citations: reference without a usable id 18
 s2_graph_api 8e414b6d 12 125 74 199 115 154 131 152 76 58 58 0 0; citations: reference without a usable id 28; citations: the file does not name the cited paper 1; citations: the file does not name the citing paper 114; contexts: the file does not name the cited paper 4; contexts: the file does not name the citing paper 73; papers: id not found at the source 1; papers: no id 28
 s2ag 38f9ac40 3 200 0 100 100 97 10 100 20 77 77 44 0; citations: no cited paper 23; contexts: citation without both papers 35
 s2orc 848fb30b 1 2 46 48 1 46 44 42 1 46 75 37 0; citations: reference without a usable id 1; contexts: no cited paper 3

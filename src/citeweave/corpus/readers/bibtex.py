@@ -63,6 +63,8 @@ class BibtexEntry:
     """Empty where the entry has none."""
 
     fields: dict[str, str] = field(default_factory=dict)
+    line: int = field(default=0, repr=False, compare=False)
+    """Where the entry begins, counted from 1."""
 
 
 class _UnbalancedError(ValueError):
@@ -73,11 +75,13 @@ def read_entries(text: str, tally: Tally) -> Iterator[BibtexEntry]:
     """Yield the BibTeX entries that are papers, in order; a broken one is rejected, and reading resumes at the next `@` line."""
     macros = {month[:3].lower(): month for month in _MONTHS}
     line_starts = (match.start() for match in _LINE_START.finditer(text))
-    limit = at = 0
+    limit = at = counted = 0
+    line = 1
     while header := HEADER.search(text, at):
         while limit <= header.start():
             limit = next(line_starts, len(text) + 1)
-        at = header.end()
+        line += text.count("\n", counted, header.start())
+        at, counted = header.end(), header.start()
         if _commented_out(text, header.start()):
             tally.note("entry behind a percent sign left out")
             continue
@@ -91,11 +95,13 @@ def read_entries(text: str, tally: Tally) -> Iterator[BibtexEntry]:
         except _UnbalancedError:
             at = max(at, min(limit, len(text)))
             if kind not in _NOT_PAPERS:
-                tally.reject("papers", "unbalanced braces")
+                key, _ = _parse_key(text, header.end(), at, "}" if header[2] == "{" else ")")
+                tally.reject("papers", "unbalanced braces", key=key, line=line)
             continue
         if kind == "string":
             macros.update({name: value[:MAX_MACRO] for name, value in entry.fields.items()})
         else:
+            entry.line = line
             yield entry
 
 
@@ -228,7 +234,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     for entry in read_entries(text, tally):
         title = _title(entry.fields)
         if not title:
-            tally.reject("papers", "no title")
+            tally.reject("papers", "no title", key=entry.key, line=entry.line)
             continue
         tally.note("entry without key", int(not entry.key))
         yield with_id(_paper(entry, title, parents), "bibtex")
@@ -254,7 +260,8 @@ def _paper(entry: BibtexEntry, title: str, parents: dict[str, dict[str, str]]) -
     venue = _first(values, "journal", "journaltitle", "booktitle") or _first(parent, "booktitle")
     extra: dict[str, object] = {
         "type": entry.kind,
-        "keywords": list(names_of(re.split(r"[,;]", _plain(values.get("keywords", ""))))),
+        "keywords": _listed(values, "keywords", "mendeley-tags"),
+        "collections": _listed(values, "groups", "mendeley-groups"),
         "language": _first(values, "language", "langid"),
         "bibtex": {"type": entry.kind, "key": entry.key, "fields": values},  # as written, for exports
     }
@@ -282,6 +289,10 @@ def _plain(value: str) -> str:
 
 def _first(values: dict[str, str], *names: str) -> str:
     return next((text for name in names if (text := _plain(values.get(name, "")))), "")
+
+
+def _listed(values: dict[str, str], *names: str) -> list[str]:
+    return list(names_of([one for name in names for one in re.split(r"[,;]", _plain(values.get(name, "")))]))
 
 
 def _people(value: str) -> tuple[str, ...]:

@@ -18,7 +18,16 @@ from citeweave.core.json_files import read_json_objects, starts_as_json
 from citeweave.core.progress import Tally
 from citeweave.corpus.identity import SPELLINGS, distinct, doi_id, spell_ids, title_key
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.plain_text import clean_text, dict_of, list_of, names_of, person_name, strip_markup, year_of_date
+from citeweave.corpus.plain_text import (
+    clean_text,
+    dict_of,
+    filled,
+    list_of,
+    names_of,
+    person_name,
+    strip_markup,
+    year_of_date,
+)
 from citeweave.corpus.readers.json_records import extra_of, first_plain, first_text
 from citeweave.corpus.readers.paper_records import accepted
 
@@ -32,6 +41,7 @@ _OTHER_FORMATS = (b'"is-referenced-by-count"', b'"message-type"', b"openalex.org
 _KINDS = {"pmc": "pmcid", **{kind: kind for kind in ("doi", "arxiv", "pmid", "pmcid", "url", "isbn", "wikidata")}}
 """What an id may name as its kind -> its kind."""
 _ID_IN_NOTE = re.compile(r"^\s*(standard_id|doi|pmid|pmcid|arxiv)\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_KEY_IN_NOTE = re.compile(r"^\s*Citation Key\s*:\s*(\S{1,200})", re.IGNORECASE | re.MULTILINE)
 _CSL_EXTRA = {"type": "type", "genre": "genre", "language": "language", "publisher": "publisher", "url": "URL"}
 _SHORT_DOI = re.compile(r"10/[a-z0-9]+", re.IGNORECASE)
 
@@ -45,12 +55,16 @@ def recognizes(head: FileHead) -> bool:
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
     """Yield the papers of a CSL JSON bibliography."""
+    for number, entry in enumerate(_entries(source, tally), 1):
+        paper = _csl_paper(entry, tally)
+        if accepted(paper, tally, key=clean_text(entry.get("id")) or f"entry {number:,}"):
+            yield paper
+
+
+def _entries(source: Source, tally: Tally) -> Iterator[dict[str, object]]:
     for record in read_json_objects(source, tally, "papers"):
         items = record.get("items")  # Better CSL JSON and some servers wrap the list
-        for entry in items if isinstance(items, list) and "type" not in record else [record]:
-            paper = _csl_paper(dict_of(entry), tally)
-            if accepted(paper, tally):
-                yield paper
+        yield from map(dict_of, items) if isinstance(items, list) and "type" not in record else [record]
 
 
 def _csl_paper(entry: dict[str, object], tally: Tally) -> Paper | None:
@@ -65,6 +79,15 @@ def _csl_paper(entry: dict[str, object], tally: Tally) -> Paper | None:
         return None
     keywords = entry.get("keyword")
     keywords = names_of(keywords.split(",") if isinstance(keywords, str) else keywords)
+    note = entry.get("note")
+    in_note = _KEY_IN_NOTE.search(note[:10_000]) if isinstance(note, str) else None
+    chosen = named if named and not own and not named.startswith(("http:", "https:", "zotero-")) else ""
+    details: dict[str, object] = {
+        "keywords": list(keywords),
+        "collections": list(names_of(entry.get("collections"))),
+        "key": clean_text(entry.get("citation-key")) or (in_note[1] if in_note else chosen),
+        "file": clean_text(entry.get("file")),
+    }
     return Paper(
         best,
         title,
@@ -74,7 +97,7 @@ def _csl_paper(entry: dict[str, object], tally: Tally) -> Paper | None:
         names_of([person_name(author) for author in list_of(entry.get("author"))]),
         names_of(entry.get("categories")),
         tuple(other for other in others if other != best),
-        extra=extra_of(entry, _CSL_EXTRA) | ({"keywords": list(keywords)} if keywords else {}),
+        extra=extra_of(entry, _CSL_EXTRA) | filled(details),
         local_id=bool(named) and not own,
     )
 

@@ -31,10 +31,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.inputs import Source, decode_line
 from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Citation, NumberedCitations, StagedRecord, parse_intents
@@ -317,7 +317,7 @@ def scan_edges(block: bytes, columns: EdgeColumns, delimiter: bytes) -> ScannedE
     return ScannedEdges(read, numbers[0], numbers[1], strength, spans[0], spans[1])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _integer(data: Bytes, start: int, end: int) -> int:
     """Return the integer in a cell in its canonical spelling; -1 for any other cell."""
     if end == start or end - start > 18 or (data[start] == _ZERO and end - start > 1):
@@ -331,7 +331,7 @@ def _integer(data: Bytes, start: int, end: int) -> int:
     return value
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _decimal(data: Bytes, start: int, end: int) -> float:
     """Return a strength such as 3 or 2.5, exactly: digits over a power of ten; -1 for any other spelling."""
     if end - start > 15:
@@ -351,7 +351,7 @@ def _decimal(data: Bytes, start: int, end: int) -> float:
     return result if digits and result < 1e9 else -1.0
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _is_harmless(data: Bytes, start: int, end: int) -> bool:
     """Return whether an unused cell is harmless: neither long nor with control characters."""
     worst = 32
@@ -360,7 +360,7 @@ def _is_harmless(data: Bytes, start: int, end: int) -> bool:
     return worst >= 32 and end - start <= _MAX_UNUSED_CELL
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _read_cell(
     data: Bytes, start: int, end: int, column: int, places: Longs, line: int, numbers: Longs, strength: Floats
 ) -> bool:
@@ -377,7 +377,7 @@ def _read_cell(
     return _is_harmless(data, start, end)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scan(
     data: Bytes, places: Longs, delimiter: int, read: Mask, numbers: Longs, strength: Floats, spans: Longs
 ) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import cache
 from itertools import chain
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.corpus.plain_text import clean_text, filled, list_of, names_of, strip_markup
 
 Bytes = NDArray[np.uint8]
@@ -34,21 +34,21 @@ _PLAIN[33:127] = True
 _PLAIN[[QUOTE, BACKSLASH]] = False
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def line_end(data: Bytes, at: int) -> int:
     while at < len(data) and data[at] != 10:
         at += 1
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def skip_blanks(data: Bytes, at: int, end: int) -> int:
     while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
         at += 1
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def string_end(data: Bytes, at: int, end: int) -> int:
     """Return the position of the closing quote of the JSON string whose content starts at `at`, or -1."""
     while at < end:
@@ -68,7 +68,7 @@ def string_end(data: Bytes, at: int, end: int) -> int:
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def skip_value(data: Bytes, at: int, end: int) -> int:
     """Return the position after an unwanted JSON scalar, or -1; arrays and objects are left to the ordinary reader."""
     if at >= end:
@@ -85,7 +85,7 @@ def skip_value(data: Bytes, at: int, end: int) -> int:
     return at if at == start + 1 or (at > start and data[start] != 48) else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def literal(data: Bytes, at: int, end: int) -> int:
     """Return the position after null, true or false, or -1."""
     for word in _LITERALS:
@@ -94,7 +94,7 @@ def literal(data: Bytes, at: int, end: int) -> int:
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def is_word(data: Bytes, start: int, end: int, word: Bytes) -> bool:
     """Return whether a span of bytes is this word."""
     if end - start != len(word):
@@ -105,7 +105,7 @@ def is_word(data: Bytes, start: int, end: int, word: Bytes) -> bool:
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _is_space(point: int) -> bool:
     """Return whether a code point is white space to Python's regular expressions."""
     if point < 128:
@@ -113,7 +113,7 @@ def _is_space(point: int) -> bool:
     return point in (0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000) or 0x2000 <= point <= 0x200A
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _hex4(data: Bytes, at: int, end: int) -> int:
     if at + 4 > end:
         return -1
@@ -125,7 +125,7 @@ def _hex4(data: Bytes, at: int, end: int) -> int:
     return value
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Return the code point of a JSON escape and the position after it; position -1 for a broken one."""
     if at + 1 >= end:
@@ -144,7 +144,7 @@ def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _code_point(data: Bytes, at: int) -> tuple[int, int]:
     """Return the code point that starts at a byte of valid UTF-8, and the position after it."""
     byte = int(data[at])
@@ -156,7 +156,7 @@ def _code_point(data: Bytes, at: int) -> tuple[int, int]:
     return (byte & 0x07) << 18 | tail, at + 4
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _write_code_point(texts: Bytes, out: int, point: int) -> int:
     """Append one code point as UTF-8."""
     if point < 0x80:
@@ -173,7 +173,7 @@ def _write_code_point(texts: Bytes, out: int, point: int) -> int:
     return out + 4
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def word_at(data: Bytes, at: int) -> np.uint64:
     """Return eight bytes as one number; the unsigned position lets the compiler merge the loads."""
     start, word = np.uintp(at), np.uint64(0)
@@ -182,7 +182,7 @@ def word_at(data: Bytes, at: int) -> np.uint64:
     return word
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _needs_no_cleaning(word: np.uint64) -> bool:
     """Return whether eight bytes are printable ASCII without quote, backslash or two blanks in a row.
 
@@ -197,7 +197,7 @@ def _needs_no_cleaning(word: np.uint64) -> bool:
     return bool(odd & _UPPER == 0 and blanks & (blanks << np.uint64(8)) == 0)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _copy_words(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> int:
     """Copy eight bytes at a time as long as they need no cleaning; return how many bytes were copied."""
     copied = 0
@@ -215,7 +215,7 @@ def _copy_words(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> int:
     return copied
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tuple[int, int]:
     """Write a JSON string as `clean_text` would; return the positions after it in `texts` and in `data`, or -1."""
     first = out

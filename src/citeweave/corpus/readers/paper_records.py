@@ -82,11 +82,17 @@ class Paragraph:
         return self
 
 
-def accepted(paper: Paper | None, tally: Tally, citations: int = 0) -> TypeGuard[Paper]:
-    """Return whether a paper has an id (else it is None) and a text; if not, reject it and the citations it lists."""
+def accepted(
+    paper: Paper | None, tally: Tally, citations: int = 0, *, key: str = "", line: int = 0
+) -> TypeGuard[Paper]:
+    """Return whether a paper has an id (else it is None) and a text; if not, reject it and the citations it lists.
+
+    The rejected entry is named by its id; `key` and `line` are for formats with other names.
+    """
     if paper is not None and (paper.title or paper.abstract):
         return True
-    tally.reject("papers", "no id" if paper is None else "no title and no abstract")
+    reason = "no id" if paper is None else "no title and no abstract"
+    tally.reject("papers", reason, key=key or (paper.id if paper else ""), line=line)
     tally.reject("citations", "citing paper rejected", citations)
     return False
 

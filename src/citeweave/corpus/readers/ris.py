@@ -42,6 +42,9 @@ _TagValues = dict[str, list[str]]
 _TagLines = dict[str, list[list[str]]]
 """The lines of every value of every tag."""
 
+_TaggedLine = tuple[int, str, str]
+"""Number of a line, its tag and its text."""
+
 
 def recognizes(head: FileHead) -> bool:
     """Return whether a file is RIS or tagged Web of Science text."""
@@ -56,11 +59,11 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     text = _LINE_END.sub("\n", source.text(tally))
     lines = text.split("\n")
     if _RIS_START.search(text):
-        for record in _read_records(_ris_lines(lines), "TY", ("ER",), ("ER",), tally):
-            yield from _ris_paper(record, tally)
+        for line, record in _read_records(_ris_lines(lines), "TY", ("ER",), ("ER",), tally):
+            yield from _ris_paper(record, line, tally)
     elif _WOS_START.search(text):
-        for record in _read_records(_wos_lines(lines), "PT", ("ER", "EF"), ("FN", "VR", "ER", "EF"), tally):
-            yield from _wos_paper(record, tally)
+        for line, record in _read_records(_wos_lines(lines), "PT", ("ER", "EF"), ("FN", "VR", "ER", "EF"), tally):
+            yield from _wos_paper(record, line, tally)
     elif text.strip():
         raise InputError(f"{source.path} holds no RIS record (no line 'TY  - JOUR', 'PT J'); is it another format?")
 
@@ -68,40 +71,44 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
 # From lines to records.
 
 
-def _ris_lines(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield tag and text of every line of RIS; a line that continues a value has no tag."""
-    for line in lines:
+def _ris_lines(lines: list[str]) -> Iterator[_TaggedLine]:
+    """Yield number, tag and text of every line of RIS; a line that continues a value has no tag."""
+    for number, line in enumerate(lines, 1):
         if match := _RIS_LINE.match(line):
-            yield match[1], match[2]
+            yield number, match[1], match[2]
         elif line.strip():
-            yield "", line
+            yield number, "", line
 
 
-def _wos_lines(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield tag and text of every line of Web of Science; a line that continues a value has no tag."""
-    for line in lines:
+def _wos_lines(lines: list[str]) -> Iterator[_TaggedLine]:
+    """Yield number, tag and text of every line of Web of Science; a line that continues a value has no tag."""
+    for number, line in enumerate(lines, 1):
         if line.startswith("  "):
-            yield "", line.strip()
+            yield number, "", line.strip()
         elif match := _WOS_LINE.match(line.lstrip("\ufeff")):
-            yield match[1], (match[2] or "").strip()
+            yield number, match[1], (match[2] or "").strip()
 
 
 def _read_records(
-    lines: Iterator[tuple[str, str]], start: str, ends: tuple[str, ...], outside: tuple[str, ...], tally: Tally
-) -> Iterator[_TagLines]:
-    """Yield the records of tagged lines, from the tag `start` to one of `ends`; the tags `outside` may stand between them."""
+    lines: Iterator[_TaggedLine], start: str, ends: tuple[str, ...], outside: tuple[str, ...], tally: Tally
+) -> Iterator[tuple[int, _TagLines]]:
+    """Yield the records of tagged lines with the number of their first line, from the tag `start` to one of `ends`.
+
+    The tags `outside` may stand between records.
+    """
     tags: _TagLines = {}
     value: list[str] | None = None
-    for tag, text in lines:
+    first = 0
+    for number, tag, text in lines:
         if not tag:
             if value is not None:
                 value.append(text)
             continue
         if tag == start or tag in ends:
             if tags:
-                yield tags
+                yield first, tags
                 tally.note("record without ER", int(tag != "ER"))
-            tags, value = {}, None
+            tags, value, first = {}, None, number
         if tag == start or tags:
             value = [text]
             tags.setdefault(tag, []).append(value)
@@ -109,13 +116,13 @@ def _read_records(
             tally.note("tag outside a record left out")
     if tags:
         tally.note("record without ER")
-        yield tags
+        yield first, tags
 
 
 # From records to papers.
 
 
-def _ris_paper(record: _TagLines, tally: Tally) -> Iterator[Paper]:
+def _ris_paper(record: _TagLines, line: int, tally: Tally) -> Iterator[Paper]:
     values = {tag: (" ".join(lines).replace("\0", "").strip() for lines in values) for tag, values in record.items()}
     tags = {tag: list(filter(None, texts)) for tag, texts in values.items()}
     notes = " ".join(tags.get("N1", []))
@@ -131,10 +138,10 @@ def _ris_paper(record: _TagLines, tally: Tally) -> Iterator[Paper]:
         authors=_people(tags.get("AU") or tags.get("A1") or []),
         ids=_ris_ids(tags, notes),
         citation_count=count_of(cited_by[1]) if cited_by else None,
-        extra=_extra(tags, "TY", tags.get("KW", [])),
+        extra=_extra(tags, "TY", tags.get("KW", [])) | _details(tags),
         local_id=True,
     )
-    if accepted(paper, tally):
+    if accepted(paper, tally, line=line):
         yield _named(paper, tally)
 
 
@@ -144,7 +151,7 @@ def _named(paper: Paper, tally: Tally) -> Paper:
     return with_id(paper, "ris")
 
 
-def _wos_paper(record: _TagLines, tally: Tally) -> Iterator[Record]:
+def _wos_paper(record: _TagLines, line: int, tally: Tally) -> Iterator[Record]:
     lines = {tag: list(chain.from_iterable(values)) for tag, values in record.items()}
     joined = {tag: texts if tag in _WOS_LISTS else [" ".join(texts)] for tag, texts in lines.items()}
     references = joined.get("CR", [])
@@ -163,7 +170,7 @@ def _wos_paper(record: _TagLines, tally: Tally) -> Iterator[Record]:
         extra=_extra(joined, "DT", keywords),
         local_id=True,
     )
-    if not accepted(paper, tally, len(references)):
+    if not accepted(paper, tally, len(references), line=line):
         return
     paper = _named(paper, tally)
     yield paper
@@ -211,6 +218,13 @@ def _extra(tags: _TagValues, type_tag: str, keywords: list[str]) -> dict[str, ob
             "notes": list(names_of([strip_markup(note)[:500] for note in tags.get("N1", [])[:20]])),
         }
     )
+
+
+def _details(tags: _TagValues) -> dict[str, object]:
+    """Return the citation key of a RIS record, its link and the path of its file, where it has them."""
+    links = [link for tag in ("UR", "L2", "LK") for link in tags.get(tag, [])]
+    url = next((link for link in links if link.lower().startswith("http")), "")
+    return filled({"key": clean_text(" ".join(tags.get("ID", [])))[:200], "url": url, "file": _first(tags, "L1")})
 
 
 def _first(tags: _TagValues, *names: str) -> str:

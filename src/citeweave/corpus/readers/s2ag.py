@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.hash_keys import hash_numbers
 from citeweave.core.inputs import BadRecordError, FileHead, Source, parse_json_object, read_json_lines
 from citeweave.core.progress import Tally
@@ -106,7 +106,7 @@ def scan_citations(block: bytes) -> tuple[ScannedCitations, NDArray[np.int64], N
     return scanned, starts, ends
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _id_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Read an id (number, digits in quotes or null) and the position after it; position -1 if it is none of these."""
     if data[at] == 110:
@@ -126,7 +126,7 @@ def _id_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return (value, at) if plain else (NO_ID, -1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _intent_bit(data: Bytes, start: int, end: int) -> int:
     """Return the bit of one of the three intents of Semantic Scholar, 0 for an empty word, -1 for any other."""
     if end == start:
@@ -137,7 +137,7 @@ def _intent_bit(data: Bytes, start: int, end: int) -> int:
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _intents_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
     if data[at] == 110:
         return 0, literal(data, at, end)
@@ -164,7 +164,7 @@ def _intents_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _contexts_value(
     data: Bytes, at: int, end: int, texts: Bytes, out: int, spans: Any, count: int
 ) -> tuple[int, int, int]:
@@ -192,7 +192,7 @@ def _contexts_value(
     return out, count, -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Return which citation key starts here (0 for one that is not wanted) and the position after its quote, or -1."""
     if at + 15 < end:
@@ -209,7 +209,7 @@ def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
     return 0, close + 1 if close >= 0 else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scan_line(
     data: Bytes, at: int, end: int, line: int, numbers: Any, small: Any, texts: Bytes, out: int, spans: Any, count: int
 ) -> tuple[int, int, int]:
@@ -255,7 +255,7 @@ def _scan_line(
     return out, -1, start
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scan(data: Bytes, starts: Any, ends: Any, numbers: Any, small: Any, texts: Bytes, spans: Any) -> int:
     """Scan every line; contexts go to `texts`, their lines and lengths to `spans`; return the number of contexts."""
     at, out, count = 0, 0, 0
