@@ -7,10 +7,12 @@
     titles       a title -> its abstract, which is searched without it
     sentences    a citing sentence, without the names of authors -> the papers of the collection that it cites
     queries      SciRepEval's sample of a search log -> the paper that was opened
+    questions    `questions.tsv`, written by hand from title and abstract -> the paper it was written for
 
-DATA holds scitldr, elife, peerread_plus and scirepeval_samples. Every query searches the whole collection. Fusions take the
-200 best of each ranking, as `citeweave search` does: `rrf K` sums 1 / (K + rank); `share A` sums A times the cosine and 1 - A
-times the score of words, each divided by the query's best, what a ranking does not have counting as 0; the default is share 0.6.
+DATA holds scitldr, elife, peerread_plus and scirepeval_samples. Every query searches the whole collection. `rrf K` sums
+1 / (K + rank) over the 200 best of each ranking; `best A` sums A times the cosine and 1 - A times the score of words, each
+divided by the query's best, what a ranking does not have counting as 0 (the default was 0.6 once); `coverage A` sums A times the
+cosine and 1 - A times the share of the query's words that a paper has (`rankings.fuse_scores`); the default is coverage 0.7.
 The choice is made by the mean over all tasks on even queries and shown on odd ones. The papers' vectors are also ranked as
 `embed --as` compresses them: int8, and binary with one bit per number on both sides.
 """
@@ -18,6 +20,7 @@ The choice is made by the mean over all tasks on even queries and shown on odd o
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
 import json
 import re
@@ -25,6 +28,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,14 +37,16 @@ from numpy.typing import NDArray
 
 from citeweave import load_encoder, nearest
 from citeweave.corpus.text import paper_text
-from citeweave.vectors.bm25 import Bm25
+from citeweave.search.words import WordTable, match_words
+from citeweave.search.write_words import write_words
 from citeweave.vectors.compressed import CompressedVectors, compress
 from citeweave.vectors.vectors import new_vectors
 
 DEPTH, PLACES = 200, 10
 RANK_CONSTANTS = (0, 10, 60)
 KINDS = ("int8", "binary")
-SHARES = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9)
+SHARES = (0.5, 0.6, 0.65, 0.7, 0.75, 0.8)
+QUESTIONS = Path(__file__).with_name("questions.tsv")
 _REFERENCE = re.compile(r"\([^()]*\d{4}[^()]*\)|\[[\d,; -]+\]|\b[A-Z][\w-]+ et al\.,?( \(?\d{4}\)?)?")
 
 
@@ -68,11 +74,13 @@ def collections(data: Path, papers: int, queries: int) -> Iterator[Collection]:
     for name in ("elife", "peerread_plus"):
         own = [each for each in read_lines(data / name / "papers.jsonl.gz") if each.get("abstract")]
         draw = np.random.default_rng(1)
+        everything = own
         own = [own[row] for row in np.sort(draw.permutation(len(own))[:papers]).tolist()]
         asked = draw.permutation(len(own))[:queries].tolist()
         titles = [own[row]["title"] for row in asked]
         yield Collection(f"titles, {name}", [each["abstract"] for each in own], titles, [{row} for row in asked])
         yield _sentences(name, data, own, queries)
+        yield _questions(name, own, everything)
     yield _log(data / "scirepeval_samples")
 
 
@@ -87,6 +95,17 @@ def _sentences(name: str, data: Path, papers: list[dict[str, Any]], queries: int
     asked = [found[at] for at in np.random.default_rng(2).permutation(len(found))[:queries].tolist()]
     texts = [paper_text(each["title"], each["abstract"]) for each in papers]
     return Collection(f"sentences, {name}", texts, [text for text, _ in asked], [cited for _, cited in asked])
+
+
+def _questions(name: str, drawn: list[dict[str, Any]], everything: list[dict[str, Any]]) -> Collection:
+    with QUESTIONS.open(encoding="utf-8") as file:
+        asked = [row for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row["set"] == name]
+    wanted, known = {row["paper"] for row in asked}, {each["id"] for each in drawn}
+    papers = drawn + [each for each in everything if each["id"] in wanted - known]
+    rows = {each["id"]: row for row, each in enumerate(papers)}
+    texts = [paper_text(each["title"], each["abstract"]) for each in papers]
+    answers = [{rows[row["paper"]]} for row in asked]
+    return Collection(f"questions, {name}", texts, [row["question"] for row in asked], answers)
 
 
 def _log(folder: Path) -> Collection:
@@ -109,10 +128,10 @@ Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def fused(words: Ranked, vectors: Ranked, way: str) -> NDArray[np.int64]:
-    """Fuse two rankings of one question; ties go to the row that comes first.
+    """Fuse two rankings of one question by their ranks or best scores; ties go to the row that comes first.
 
     >>> words, vectors = (np.array([5, 7]), np.array([9.0, 3.0])), (np.array([7, 2]), np.array([0.8, 0.4]))
-    >>> fused(words, vectors, "rrf 60").tolist(), fused(words, vectors, "share 0.9").tolist()
+    >>> fused(words, vectors, "rrf 60").tolist(), fused(words, vectors, "best 0.9").tolist()
     ([7, 5, 2], [7, 2, 5])
     """
     if way in ("words", "vectors"):
@@ -150,20 +169,28 @@ def compressed_rows(papers: NDArray[np.float32], asked: NDArray[np.float32], kin
 
 def judge(collection: Collection, encoder: Any) -> dict[str, NDArray[np.float64]]:
     """Return nDCG@10 of every question by every way."""
-    by_words = Bm25(collection.texts).top(collection.questions, DEPTH)
     papers, asked = encoder.encode(collection.texts), encoder.encode(collection.questions)
-    near = nearest(papers, asked, min(DEPTH, len(papers)), metric="cosine")
-    ways = ["words", "vectors", *(f"rrf {k}" for k in RANK_CONSTANTS), *(f"share {share}" for share in SHARES)]
+    near = nearest(papers, asked, len(papers), metric="cosine")
+    ways = ["words", "vectors", *(f"rrf {k}" for k in RANK_CONSTANTS), "best 0.6", *(f"coverage {x}" for x in SHARES)]
     values: dict[str, list[float]] = {way: [] for way in ways}
     for kind in KINDS:
         ranked = compressed_rows(papers, asked, kind)
         values[f"vectors, {kind}"] = [ndcg(rows, own) for rows, own in zip(ranked, collection.answers, strict=True)]
-    for at, answers in enumerate(collection.answers):
-        hits = by_words.scores[at] > 0
-        words = by_words.rows[at][hits], by_words.scores[at][hits]
-        vectors = near.rows[at].astype(np.int64), near.scores[at].astype(np.float64)
-        for way in ways:
-            values[way].append(ndcg(fused(words, vectors, way), answers))
+    with tempfile.TemporaryDirectory() as made:
+        write_words(Path(made), collection.texts)
+        index: Any = SimpleNamespace(words=WordTable(Path(made)), id="{:09}".format)
+        for at, (question, answers) in enumerate(zip(collection.questions, collection.answers, strict=True)):
+            matches = match_words(index, question)
+            words, depth = matches.best(DEPTH, name=index.id), slice(DEPTH)
+            rows, cosines = near.rows[at].astype(np.int64), near.scores[at].astype(np.float64)
+            coverage = matches.coverage(rows)
+            for way in ways:
+                if way.startswith("coverage"):
+                    share = float(way.split()[1])
+                    ranked = rows[np.argsort(-(share * cosines + (1 - share) * coverage), kind="stable")]
+                else:
+                    ranked = fused((words.rows, words.scores), (rows[depth], cosines[depth]), way)
+                values[way].append(ndcg(ranked, answers))
     return {way: np.array(own) for way, own in values.items()}
 
 

@@ -113,7 +113,7 @@ class _Store:
     def add(self, rows: NDArray[np.int64]) -> None:
         for start in range(0, len(rows), 10_000):
             part = rows[start : start + 10_000]
-            self._store.add([f"p{row}" for row in part.tolist()], self._matrix[part])
+            self._store.add([f"p{row}" for row in part.tolist()], self._matrix[part], **_texts(part.tolist()))
 
     def delete(self, rows: NDArray[np.int64]) -> None:
         self._store.delete([f"p{row}" for row in rows.tolist()])
@@ -126,6 +126,17 @@ class _Store:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _texts(rows: list[int]) -> dict[str, list[Any]]:
+    """Titles, abstracts of 1,200 characters, authors and venues, as stores hold them to be read."""
+    titles = [f"Rain measured by telephones, part {row}" for row in rows]
+    return {
+        "titles": titles,
+        "abstracts": [f"{title}. " * 30 for title in titles],
+        "authors": [("Ada Lovelace", "Alan Turing", f"Author {row % 1000}") for row in rows],
+        "venues": [(f"Venue {row % 50}",) for row in rows],
+    }
 
 
 class _Scan:

@@ -100,10 +100,16 @@ BENCHMARKS = {
         "words, vectors and their fusions as search systems",
         by_hand="a folder with scitldr, elife and others",
     ),
+    "library_questions": Benchmark(
+        "library_questions.py",
+        "first results of a library's questions, graded by reading",
+        by_hand="an index of that library",
+    ),
     "search_stores": Benchmark("search_stores.py", "LanceDB and milvus-lite", "--papers 5000 --queries 50", ""),
     "explore": Benchmark(
         "explore.py", "a library of references, from the command to answers", "--entries 100", "--entries 2000"
     ),
+    "start": Benchmark("start.py", "single commands from their start", "--papers 200 --rounds 2", ""),
     "estimates": Benchmark("estimates.py", "what `citeweave estimate` estimates beside real stages", "", "--times 4"),
     "ray_embedding": Benchmark("ray_embedding.py", "embedding on a local Ray cluster beside the local run"),
     "train_processes": Benchmark("train_processes.py", "training by one and by two processes"),

@@ -263,6 +263,9 @@ def test_auto_keeps_the_vectors_of_minilm_and_its_choice(tmp_path):
     found = encoder.encode(MINILM_TEXTS)
     assert cosines(found, expected).min() >= 0.999
     assert encoder.runtime.label in ["torch", *candidate_labels()]
+    if not (tmp_path / "runtimes").is_dir():  # nothing to choose from: no OpenVINO, and no fast code for this processor
+        assert encoder.runtime.label == "torch"
+        return
     (kept,) = (tmp_path / "runtimes").iterdir()
     assert json.loads(kept.read_text())["runtime"] == encoder.runtime.label
     np.testing.assert_array_equal(again.encode(MINILM_TEXTS[:1]), encoder.encode(MINILM_TEXTS[:1]))

@@ -161,9 +161,8 @@ def test_text_from_corpora_cannot_break_out_of_the_card():
     text = card_text(card, Settings("mean", 8), dimension=8)
     text.encode()
     yaml, body = text.split("\n---\n", 1)
-    assert [line for line in yaml.splitlines() if not line.startswith(("- ", "---", "license: "))] == [
-        "library_name: sentence-transformers", "pipeline_tag: sentence-similarity", "tags:",
-    ]  # fmt: skip
+    keys = [line.partition(":")[0] for line in yaml.splitlines()]
+    assert keys == ["---", "library_name", "pipeline_tag", "tags", "license", "model-index"]
     for part in ("<script", "http:", "[a](", "@you", "www.", "\u202e", "\x00"):
         assert part not in body
     assert all(row.replace("\\|", "").count("|") in (3, 4) for row in body.splitlines() if row.startswith("|"))
@@ -179,6 +178,29 @@ def test_escaped_text_is_shown_as_it_is_and_is_nothing_else(text):
     assert [html.unescape(cell) for cell in re.findall(r"<td>(.*?)</td>", row)] == ["x", shown]
     line = markdown.render(f"Held out: {escape(text)}")
     assert html.unescape(line).removeprefix("<p>").removesuffix("</p>\n").strip() == f"Held out: {shown}".strip()
+
+
+def test_the_hub_reads_the_yaml_of_a_card(tmp_path):
+    """Its own parser finds every field where the Hub looks for it; nothing is sent."""
+    hub = pytest.importorskip("huggingface_hub", reason="comes with transformers")
+    card = replace(FULL, languages=["en"], datasets=["allenai/scirepeval"])
+    (tmp_path / "README.md").write_text(card_text(card, Settings("mean", 8), dimension=8))
+    read = hub.ModelCard.load(tmp_path / "README.md")
+    data, results = (
+        read.data,
+        {(each.dataset_name, each.metric_type): each.metric_value for each in read.data.eval_results},
+    )
+    assert (data.library_name, data.pipeline_tag, data.license) == (
+        "sentence-transformers",
+        "sentence-similarity",
+        "apache-2.0",
+    )
+    assert data.base_model == "allenai/specter2_base" and {"sentence-transformers", "feature-extraction"} < {*data.tags}
+    assert (data.language, data.datasets, data.model_name) == (["en"], ["allenai/scirepeval"], "specter")
+    assert results == {("cite", "map"): 0.84567, ("cocite", "map"): 0.9}
+    assert data.eval_results[0].task_type == "sentence-similarity" and read.text.startswith("\n# specter")
+    bare = hub.ModelCard(card_text(ModelCard("x"), Settings("cls", None), dimension=8)).data
+    assert not (bare.license or bare.base_model or bare.language or bare.datasets or bare.eval_results)
 
 
 def test_yaml_of_a_card_is_read_by_a_yaml_parser_and_long_values_are_cut():

@@ -10,7 +10,7 @@ from citeweave.search.nearest import QueryEncoder, nearest_papers, search_paper,
 from citeweave.search.query import Filter, Passage, Query, SentenceQuery
 from citeweave.search.rankings import rocchio_vector
 from citeweave.search.sentences import FACET, encode_sentences_alone
-from citeweave.search.words import search_words, searchable_text
+from citeweave.search.words import match_words, search_words, searchable_text
 from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -44,15 +44,15 @@ def test_text_by_vectors_words_and_both(library, ask):
     index, reader, text = library.index, library.reader, "models find data\nthe cell grows. citations."
     near = ask(text=text, by="vectors")
     assert ids(near) == nearest_ids(index, reader.encode("models find data", abstract="the cell grows. citations."))
-    assert near.exact and not near.note and near.by == "vectors"
+    assert near.exact and near.by == "vectors"
     lexical = answer(index, None, Query(text=text, by="words", count=EVERY))
     wanted = search_words(index, searchable_text(*title_and_abstract(text)), EVERY)
     assert [hit.row for hit in lexical.hits] == wanted.rows.tolist() and lexical.by == "words"
     both = ask(text=text)
-    fused = dict.fromkeys(ids(near), 0.0)
-    for share, each in ((0.6, near), (0.4, lexical)):
-        for hit in each.hits:
-            fused[hit.id] += share * hit.score / each.hits[0].score
+    limit = match_words(index, text).limit  # every word of the query is known here
+    fused = {hit.id: 0.7 * hit.score for hit in near.hits}
+    for hit in lexical.hits:
+        fused[hit.id] += 0.3 * hit.score / limit
     assert both.by == "hybrid" and ids(both) == sorted(fused, key=lambda id: (-fused[id], id))
     assert [hit.score for hit in both.hits] == pytest.approx(sorted(fused.values(), reverse=True))
     # pasted text is title and abstract
@@ -64,7 +64,8 @@ def test_text_by_vectors_words_and_both(library, ask):
     approximate = ask(text="cell", approximate=True)
     assert not approximate.exact and ids(approximate)
     said = ask(text="cell", count=2).as_json()
-    assert said.keys() == {"query", "by", "hits", "exact", "note", "took_ms"}
+    keys = {"query", "by", "hits", "exact", "note", "total", "read", "confidence", "took_ms"}
+    assert said.keys() == keys
     assert said["hits"][0].keys() == {"id", "title", "year", "score", "row", "matches"}
     # a text is one sentence, and the best sentence of each hit answers it
     assert all(match["query"] == 0 for hit in said["hits"] for match in hit["matches"])

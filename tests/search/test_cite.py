@@ -123,6 +123,8 @@ def test_without_sentences_and_heads(made, save_bert, tmp_path):
     assert index.citing_sentences is None and index.heads is None
     found = recommend(index, reader, Passage(SAID, "method"), count=19)  # the corpus's own intents are known
     assert all(one.evidence is None and one.score == one.paper_score for one in found)
+    order = [("high", "low", "none").index(one.confidence) for one in found]
+    assert order == sorted(order)  # a lower score is never closer
     assert "p:7" in {one.id for one in recommend(index, reader, Passage(SAID, "method", min_share=1))}
     refused("--aspect is 'method', but plain, the model of .* has no aspect heads", reader.encode, "a paper", "method")
     silent = Index.open(index.folder)

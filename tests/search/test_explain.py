@@ -9,7 +9,14 @@ from citeweave.core.hash_keys import hash_text, hash_texts
 from citeweave.corpus.paper import OUTSIDE_NAMES, NameCollector, OutsideName, OutsideNames
 from citeweave.search.answer import allowed_rows
 from citeweave.search.build import ChangeOptions, add_papers, build_index, delete_papers
-from citeweave.search.explain import ABSTRACT_DISTANCE, explain, find_missing_papers, find_neighborhood, shared_words
+from citeweave.search.explain import (
+    ABSTRACT_DISTANCE,
+    explain,
+    find_citing_papers,
+    find_missing_papers,
+    find_neighborhood,
+    shared_words,
+)
 from citeweave.search.query import Filter, Passage, Query
 from citeweave.vectors.document_distance import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
@@ -50,6 +57,7 @@ def test_reasons_match_sentences(library):
     assert found.left_sentences == ["A cell grows.", "We find models from data."]
     said = found.as_json()
     assert said["pairs"][0].keys() == {"left", "right", "mass", "distance"}
+    assert said["matches"] and said["matches"][0].keys() == {"left", "right", "cosine", "strength"}
     assert said["shared_references"].keys() == {"known", "unknown"}
     assert said["left"]["sentences"] == found.left_sentences
     assert found.brief()["pairs"][0].keys() == {"left", "right", "mass"}
@@ -88,6 +96,7 @@ def test_references_that_are_rows(library, tmp_path):
     index = build_index(corpus, library.place / "model", tmp_path / "index", WORDS_ONLY)
     found = find_missing_papers(index)
     assert sorted((paper.known.id, paper.count) for paper in found if paper.in_index) == [("x", 2), ("y", 2)]
+    assert find_citing_papers(index) == []  # x and y cite nothing
     stubs = index.rows(["x", "y"])
     for query, has_stubs in (
         (Query(text="cell"), False),

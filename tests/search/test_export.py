@@ -119,7 +119,9 @@ def test_csv_and_json_say_all(tmp_path):
     assert found["year"] is None and found["authors"] == ["Ada", "Bo"] and found["ids"] == ["pmid:7"]
     export_papers([paper], tmp_path / "out.BIB")
     assert (tmp_path / "out.BIB").read_text().startswith("@article{")
-    refused("must end in .bib, .csv, .json", export_papers, [paper], tmp_path / "out.xlsx")
+    export_papers([paper], tmp_path / "out.ris")
+    assert (tmp_path / "out.ris").read_text().startswith('TY  - JOUR\nTI  - A, "b" c\nAU  - Ada\n')
+    refused("must end in .bib, .ris, .csv, .json", export_papers, [paper], tmp_path / "out.xlsx")
 
 
 LIBRARY = r"""@string{nips = {Advances in Neural Information Processing Systems}}

@@ -19,6 +19,14 @@ from citeweave.search.query import Filter
 
 VENUES = ["NeurIPS", "neurips", " Nature  Methods", "Nature methods", "", "ÉTUDES", "études"]
 FIELDS = ["cs.CL", "CS.cl", "Biology", "Straße", "STRASSE"]
+AUTHORS = ["Ada Berg", "A. Berg", "Bo Chen"]
+EXTRAS = [
+    "",
+    "{",
+    "[]",
+    '{"keywords": ["Maps", " maps"], "tags": ["read"]}',
+    '{"collections": ["Moon"], "keywords": 7}',
+]
 
 
 @dataclass(frozen=True)
@@ -28,19 +36,22 @@ class Paper:
     fields: tuple[str, ...]
     abstract: str
     stub: bool
+    authors: tuple[str, ...] = ()
+    extra: str = ""
 
 
 class Papers:
     """Real columns on disk, without all else that an index has; row 3 is the paper "p:3"."""
 
     def __init__(self, folder: Path, papers: Sequence[Paper]) -> None:
-        names = ("venue", "fields", "abstract")
+        names = ("venue", "fields", "abstract", "authors", "extra")
         for name in names:
             writer = TextWriter(folder, name)
             texts = [getattr(paper, name) for paper in papers]
-            writer.append(["\n".join(text) for text in texts] if name == "fields" else texts)
+            writer.append(["\n".join(text) for text in texts] if name in ("fields", "authors") else texts)
             writer.close()
-        self.venues, self.fields, self.abstracts = (TextColumn(folder, name) for name in names)
+        columns = [TextColumn(folder, name) for name in names]
+        self.venues, self.fields, self.abstracts, self.authors, self.extras = columns
         self.years = np.array([paper.year for paper in papers], np.int16)
         self.flags = np.array([STUB * paper.stub for paper in papers], np.uint8)
 
@@ -56,6 +67,8 @@ PAPER = st.builds(
     st.lists(st.sampled_from(FIELDS), max_size=3, unique=True).map(tuple),
     st.sampled_from(["", "text"]),
     st.booleans(),
+    st.lists(st.sampled_from(AUTHORS), max_size=2, unique=True).map(tuple),
+    st.sampled_from(EXTRAS),
 )
 FILTER = st.builds(
     Filter,
@@ -65,6 +78,9 @@ FILTER = st.builds(
         for known, most in (
             ([*VENUES, "unknown"], 2),
             ([*FIELDS, "unknown"], 2),
+            (["berg, ada", "Chen", "unknown"], 2),
+            (["MAPS", "read", "unknown"], 2),
+            (["moon", "unknown"], 2),
             (["p:0", "p:1", "p:5", "p:77"], 3),
             (["p:1", "p:2", "p:77"], 2),
         )
@@ -82,11 +98,17 @@ def wanted(paper: Paper, row: int, where: Filter) -> bool:
     """The conditions in the plainest way."""
     first, last = where.years
     names = {same(name) for name in paper.fields}
+    authors = {"berg, ada": {"Ada Berg", "A. Berg"}, "Chen": {"Bo Chen"}}
+    tags = {"maps", "read"} if "tags" in paper.extra else set()
+    collections = {"moon"} if "Moon" in paper.extra else set()
     return all(
         [
             (first is None and last is None) or (paper.year and (first or 0) <= paper.year <= (last or 9999)),
             not where.venues or (same(paper.venue) and same(paper.venue) in {same(venue) for venue in where.venues}),
             not where.fields or bool(names & {same(name) for name in where.fields}),
+            not where.authors or any(authors.get(name, set()) & set(paper.authors) for name in where.authors),
+            not where.keywords or bool(tags & {same(name) for name in where.keywords}),
+            not where.collections or bool(collections & {same(name) for name in where.collections}),
             not where.ids or f"p:{row}" in where.ids,
             f"p:{row}" not in where.not_ids,
             where.has_abstract in (None, bool(paper.abstract)),
@@ -106,6 +128,8 @@ def test_a_filter_keeps_what_every_condition_keeps(tmp_path_factory, papers, whe
     assert facets["years"] == Counter(paper.year for paper in kept if paper.year)
     assert venues == Counter(same(paper.venue) for paper in kept if paper.venue)
     assert fields == Counter(name for paper in kept for name in {same(field) for field in paper.fields})
+    assert {one["name"]: one["count"] for one in facets["authors"]} == Counter(a for p in kept for a in p.authors)
+    assert sum(one["count"] for one in facets["keywords"]) == 2 * sum("tags" in paper.extra for paper in kept)
     assert facets == count_facets(index, np.flatnonzero(mask))
     assert Filter.from_json(where.as_json()) == where and bool(where) == bool(where.as_json())
 
@@ -118,7 +142,8 @@ def test_facets_name_the_most_frequent_in_their_usual_spelling(tmp_path):
     two = [{"name": "ICML", "count": 3}, {"name": "a", "count": 2}]
     assert count_facets(index, every, max_names=2)["venues"] == two
     assert [one["name"] for one in count_facets(index, every)["venues"]] == ["ICML", "a", "b", "c"]
-    assert count_facets(index, every[:0]) == {"years": {}, "venues": [], "fields": []}
+    kinds = ("venues", "fields", "authors", "keywords", "collections")
+    assert count_facets(index, every[:0]) == {"years": {}, **{kind: [] for kind in kinds}}
     assert count_facets(index, every, max_names=0)["venues"] == []
 
 

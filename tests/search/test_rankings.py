@@ -2,41 +2,21 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.search.rankings import RankedRows, diverse_order, fuse_rankings, pool_size, rank_rows, rocchio_vector
-
-SCORES = st.dictionaries(st.integers(0, 12), st.floats(-1, 20).map(lambda score: round(score, 3)), max_size=8)
+from citeweave.search.rankings import diverse_order, fuse_scores, pool_size, rank_rows, rocchio_vector
 
 
-def ranking(scores: dict[int, float]) -> RankedRows:
-    best = sorted(scores.items(), key=lambda item: -item[1])
-    return RankedRows(np.array([row for row, _ in best], np.int64), np.array([score for _, score in best], np.float64))
-
-
-@given(SCORES, SCORES)
-def test_fused_scores_follow_the_formula(words, vectors):
-    name, expected = (lambda row: f"{99 - row}"), {}
-    for share, own in ((0.4, words), (0.6, vectors)):
-        best = max(own.values(), default=0.0)
-        for row, score in own.items():
-            expected[row] = expected.get(row, 0.0) + (share * score / best if best > 0 else 0.0)
-    found = fuse_rankings(ranking(words), ranking(vectors), 50, name=name)
-    assert dict(zip(found.rows.tolist(), found.scores.tolist(), strict=True)) == pytest.approx(expected)
-    order = list(zip((-found.scores).tolist(), (-found.rows).tolist(), strict=True))
-    assert order == sorted(order)
-    for count in (0, 3):
-        fewer = fuse_rankings(ranking(words), ranking(vectors), count, name=name)
-        assert fewer.rows.tolist() == found.rows[:count].tolist()
+def test_fused_scores_follow_the_formula():
+    """A paper without a vector is scored by its words; others keep their scores whatever else is ranked."""
+    cosines, coverage = np.array([0.8, -0.2, np.nan, 0.0]), np.array([0.0, 1.0, 0.25, 0.5])
+    fused = fuse_scores(cosines, coverage)
+    assert fused.tolist() == pytest.approx([0.56, 0.16, 0.25, 0.15])
+    assert fuse_scores(cosines[:2], coverage[:2]).tolist() == fused[:2].tolist()
+    assert not len(fuse_scores(np.empty(0), np.empty(0)))
 
 
 def test_equal_scores_are_ordered_by_id_also_at_the_end():
-    names = {1: "z", 2: "a", 3: "b"}
-    found = fuse_rankings(ranking({1: 4.0, 2: 4.0}), ranking({1: 0.5, 2: 0.5, 3: 0.25}), 3, name=names.__getitem__)
-    assert found.rows.tolist() == [2, 1, 3] and found.scores.tolist() == pytest.approx([1, 1, 0.3])
-    assert not len(fuse_rankings(ranking({}), ranking({}), 5, name=str).rows)
     rows, scores, name = np.arange(6), np.array([1.0, 2.0, 1.0, 1.0, 3.0, 1.0]), "zyxwvu".__getitem__
     best = rank_rows(rows, scores, 4, name=name)
     assert best.rows.tolist() == [4, 1, 5, 3] and best.scores.tolist() == [3, 2, 1, 1]

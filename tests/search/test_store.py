@@ -242,8 +242,10 @@ def test_foreign_places_are_refused(lance, tmp_path):
     refused("not a store of citeweave", open_store, f"lance:{tmp_path / 'theirs'}", MODEL, error=ArtifactError)
     open_store(f"lance:{tmp_path / 'ours'}", MODEL)
     about = tmp_path / "ours" / "about.json"
-    about.write_text(about.read_text().replace('"version": 1', '"version": 9'))
-    refused("version 9", open_store, f"lance:{tmp_path / 'ours'}", error=ArtifactError)
+    written = about.read_text()
+    for other in (1, 9):  # the first version had no columns to read
+        about.write_text(written.replace('"version": 2', f'"version": {other}'))
+        refused(f"version {other}", open_store, f"lance:{tmp_path / 'ours'}", error=ArtifactError)
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError):
         open_store(f"lance:{tmp_path / 'file'}", MODEL)
@@ -364,6 +366,69 @@ def test_a_store_follows_its_index(index, opened, tmp_path):
     index = index.fresh()
     assert sync(index, store) == ChangeCounts(0, 0, 1, 21)
     assert is_synced(index, store) and sync(index, store) == ChangeCounts(0, 0, 0, 21)
+    paper = index.paper(index.row("p:5"))
+    read = {row["id"]: row for row in read_alone(store, paper.title)}["p:5"]
+    assert (read["year"], read["venue"], read["abstract"]) == (2006, "B'icml", paper.abstract)
+    assert read["ids"] == ["p:5", "alias:5"] and read["fields"] == [] == read["authors"]
+
+
+READABLE = ("id", "title", "abstract", "authors", "venue", "year", "fields", "doi", "ids")
+
+
+def read_alone(store: VectorStore, words: str) -> list[dict[str, Any]]:
+    """Papers by the words of their title, read by the database's own client; citeweave has closed the store."""
+    store.close()
+    kind, _, place = store.place.partition(":")
+    if kind == "lance":
+        import lancedb
+
+        table = lancedb.connect(place).open_table("papers")
+        rows: list[dict[str, Any]] = table.search().where(f"title = '{words}'").select([*READABLE]).to_list()
+        return rows
+    from pymilvus import MilvusClient
+
+    place, _, name = place.partition(" (")
+    client = MilvusClient(place)
+    client.load_collection(name.rstrip(")"))
+    rows = client.query(name.rstrip(")"), filter=f'title == "{words}"', output_fields=[*READABLE])
+    client.close()
+    return [
+        {column: [*row[column]] if column in ("authors", "fields", "ids") else row[column] for column in READABLE}
+        for row in rows
+    ]
+
+
+def test_a_store_is_read_without_citeweave(opened):
+    store = opened("readable")
+    known = {
+        "titles": ["Rain", "Snow", "Rain"],
+        "abstracts": ["It rains: ünï.", "雪" * 30_000, ""],
+        "authors": [("Ada Lovelace", "Alan Turing"), (), ("é" * 3000,)],
+        "venues": [("ACL",), (), ("A", "B")],
+        "years": np.array([1950, 0, 2020]),
+        "fields": [("cs", "bio"), (), ()],
+        "other_ids": [("doi:10.1/x", "arxiv:1"), (), ()],
+    }
+    store.add(["p:1", "p:2", "doi:10.1/z"], np.eye(3, DIMENSION, dtype=np.float32), **known)
+    one, other = sorted(read_alone(store, "Rain"), key=lambda row: row["year"])
+    assert {name: one[name] for name in READABLE} == {
+        **{"id": "p:1", "title": "Rain", "abstract": "It rains: ünï.", "authors": ["Ada Lovelace", "Alan Turing"]},
+        **{
+            "venue": "ACL",
+            "year": 1950,
+            "fields": ["cs", "bio"],
+            "doi": "10.1/x",
+            "ids": ["p:1", "doi:10.1/x", "arxiv:1"],
+        },
+    }
+    assert (other["doi"], other["venue"], other["ids"], other["authors"]) == (
+        "10.1/z",
+        "A; B",
+        ["doi:10.1/z"],
+        ["é" * 2000],
+    )
+    (long,) = read_alone(store, "Snow")
+    assert long["abstract"] == "雪" * 20_000 and not long["authors"] and not long["doi"]
 
 
 class Breaking(LanceStore):

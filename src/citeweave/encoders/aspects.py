@@ -34,7 +34,7 @@ from citeweave.encoders.model_folder import WEIGHTS, check_format, check_unchang
 from citeweave.encoders.model_names import locate, parse_random
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.tokens import TextReader, Tokens
-from citeweave.encoders.untrusted_model import read_tensors
+from citeweave.encoders.untrusted_model import read_float_arrays
 from citeweave.vectors.vectors import unit_rows
 
 FOLDER = "aspects"
@@ -182,7 +182,7 @@ def _read(folder: Path) -> AspectHeads:
         for number in numbers:
             weight, bias = f"{name}.{number}.weight", f"{name}.{number}.bias"
             expected |= {weight: (sizes[number + 1], sizes[number]), bias: (sizes[number + 1],)}
-    stored = {name: tensor.numpy() for name, tensor in read_tensors(folder / WEIGHTS, expected).items()}
+    stored = read_float_arrays(folder / WEIGHTS, expected)
     layers = {
         name: tuple((stored[f"{name}.{number}.weight"], stored[f"{name}.{number}.bias"]) for number in numbers)
         for name in names

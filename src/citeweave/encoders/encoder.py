@@ -151,8 +151,12 @@ def load_encoder(
     batch_tokens: int | None = None,
     runtime: str | Runtime = "torch",
 ) -> TorchEncoder:
-    """Load an encoder by name, folder or hub name; None stands for the folder's own setting.
+    """Load an encoder by its name (`weave`, `minilm`), its folder, or its name on the Hugging Face hub.
 
+        encoder = load_encoder("weave")
+        encoder.encode(["Maps of citations"]).shape        one row per text
+
+    None stands for the folder's own setting.
     A plain Hugging Face folder has no settings: cls pooling, raw vectors, at most 512 tokens. `dtype` is the precision of
     the network (vectors are always float32); in torch it is not part of the revision. `batch_tokens` changes memory, not
     results. `runtime` computes the network: auto, torch, openvino or int8, see `runtimes.py`; with auto and a `dtype`

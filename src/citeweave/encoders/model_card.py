@@ -4,8 +4,9 @@
     card_from_metadata(json.loads(...))                a card from recorded metadata; nothing is typed by hand
     card_metadata(card)                                as a manifest keeps it
 
-Begins with the YAML that the Hugging Face Hub reads. Contains what was recorded and nothing else: no license and no leakage
-audit is claimed that does not exist. Names and titles come from corpora, so whatever could be Markdown, HTML, YAML or a
+Begins with the YAML that the Hugging Face Hub reads: library, task, tags, and, where known, start model, license, languages,
+datasets and results (`front_matter`). Contains what was recorded and nothing else: no license and no leakage audit is
+claimed that does not exist. Names and titles come from corpora, so whatever could be Markdown, HTML, YAML or a
 link is escaped:
 
     >>> escape("<b>5|*x*")
@@ -50,7 +51,7 @@ _POOLINGS = {
 }
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licences"), dict),
-    **dict.fromkeys(("seeds", "limits"), list),
+    **dict.fromkeys(("seeds", "limits", "languages", "datasets"), list),
 }
 """Fields of a card that are not text."""
 
@@ -96,6 +97,12 @@ class ModelCard:
     limits: Sequence[str] = ()
     """Known limits of its use, one sentence each."""
 
+    languages: Sequence[str] = ()
+    """Languages of the training papers as ISO codes, such as en."""
+
+    datasets: Sequence[str] = ()
+    """Training datasets that the Hugging Face Hub has, by name."""
+
     called: str = "path/of/this/folder"
     """How `load_encoder` names the model."""
 
@@ -115,9 +122,10 @@ def card_text(
         pooling=_POOLINGS.get(settings.pooling, settings.pooling),
         is_delta=is_delta,
         own_code=is_delta or settings.pooling in (ASPECT_WORDS, TITLE_ABSTRACT),
-        # code and YAML: JSON strings, which both read as is
-        base_model=Markup(json.dumps(hub_name(card.base)) if hub_name(card.base) else ""),
-        license=Markup(json.dumps(_plain(card.license), ensure_ascii=False) if card.license else ""),
+        # code and YAML: JSON, which both read as is
+        front={
+            Markup(name): Markup(json.dumps(value, ensure_ascii=False)) for name, value in front_matter(card).items()
+        },
         called=Markup(json.dumps(_plain(card.called))),
         comment=Markup("  # fetches the base by its name" if is_delta else ""),
         separator=Markup("model.tokenizer.sep_token" if has_separator else '" "'),
@@ -126,6 +134,54 @@ def card_text(
         no_audit=Markup(NO_AUDIT),
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+TAGS = ("sentence-transformers", "feature-extraction", "scientific-papers", "citations", "citeweave")
+
+
+def front_matter(card: ModelCard) -> dict[str, Any]:
+    """Return what the Hugging Face Hub reads of a model card, by its own keys; what is not known is left out.
+
+    >>> front_matter(ModelCard("tiny", license="mit", languages=["en"]))["language"]
+    ['en']
+    """
+    known = {
+        "base_model": hub_name(card.base),
+        "license": _plain(card.license),
+        "language": [_plain(language) for language in card.languages],
+        "datasets": [_plain(name) for name in card.datasets],
+        "model-index": _model_index(card),
+    }
+    fixed = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity", "tags": [*TAGS]}
+    return {**fixed, **{name: value for name, value in known.items() if value}}
+
+
+def _model_index(card: ModelCard) -> list[dict[str, Any]]:
+    """Return the results after training as the Hub lists them: one dataset each, with its metrics."""
+    measured: dict[str, list[dict[str, Any]]] = {}
+    for name, (_, after) in card.results.items():
+        dataset, metric = _split_measure(_plain(name))
+        if after is not None:
+            measured.setdefault(dataset, []).append({"type": metric, "name": _plain(name), "value": after})
+    results = [
+        {
+            "task": {"type": "sentence-similarity", "name": "Similarity of papers"},
+            "dataset": {"type": re.sub(r"[^a-z0-9]+", "-", dataset.lower()).strip("-") or "other", "name": dataset},
+            "metrics": metrics,
+        }
+        for dataset, metrics in measured.items()
+    ]
+    return [{"name": _plain(card.name) or "model", "results": results}] if results else []
+
+
+def _split_measure(name: str) -> tuple[str, str]:
+    """Split the name of a measure into that of its dataset and that of the metric.
+
+    >>> _split_measure("elife, cite.map"), _split_measure("ACL titles, ndcg_cut_10"), _split_measure("map")
+    (('elife, cite', 'map'), ('ACL titles', 'ndcg_cut_10'), ('validation', 'map'))
+    """
+    dataset, _, metric = name.replace(", ", ".").rpartition(".")
+    return name[: -len(metric)].rstrip(" .,") if dataset else "validation", metric or name
 
 
 @functools.cache
@@ -181,8 +237,8 @@ def card_from_metadata(metadata: Mapping[str, Any]) -> ModelCard:
     >>> card_from_metadata({"name": "tiny", "licens": "MIT"})
     Traceback (most recent call last):
     citeweave.core.errors.UserError: a field of a model card is 'licens'; it must be one of about, audit, base, base_revision, \
-called, data, hardware, held_out, licences, license, limits, name, options, recipe, results, seeds, tables, versions. \
-Did you mean 'license'?
+called, data, datasets, hardware, held_out, languages, licences, license, limits, name, options, recipe, results, seeds, \
+tables, versions. Did you mean 'license'?
     """
     known = [each.name for each in fields(ModelCard)]
     for name, value in metadata.items():

@@ -20,6 +20,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from citeweave.core.errors import InputError, UserError, require
 from citeweave.core.files import open_input, read_input
 
@@ -191,26 +194,43 @@ def read_tensors(path: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[st
     return {name: tensor.float() for name, tensor in read_stored(path, any_float, needed=set(expected)).items()}
 
 
+def read_float_arrays(path: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Read a safetensors file of float32 or float16 as float32 arrays, checked as by `read_tensors`, without torch."""
+    floats = {name: (("F32", "F16"), shape) for name, shape in expected.items()}
+    stored = _read_checked(path, floats, set(expected), "numpy")
+    for name, array in stored.items():
+        _refuse_infinite(path, name, bool(np.isfinite(array).all()))
+    return {name: np.asarray(array, np.float32) for name, array in stored.items()}
+
+
 def read_stored(
     path: Path, expected: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], *, needed: set[str]
 ) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file as stored, after checking their dtypes (such as I8) and shapes."""
+    tensors = _read_checked(path, expected, needed, "pt")
+    for name, tensor in tensors.items():
+        _refuse_infinite(path, name, not tensor.is_floating_point() or bool(tensor.isfinite().all()))
+    return tensors
+
+
+def _read_checked(path: Path, expected: Mapping[str, Any], needed: set[str], framework: str) -> dict[str, Any]:
     _check_header(path)
     safetensors = require("safetensors", extra="minilm")
     try:
-        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+        with safetensors.safe_open(path, framework=framework, device="cpu") as file:
             names = sorted(file.keys())
             _check_names(path, names, expected, needed)
             for name in names:
                 _check_shape(path, name, file.get_slice(name), *expected[name])
-            tensors = {name: file.get_tensor(name) for name in names}
+            return {name: file.get_tensor(name) for name in names}
     except (OSError, safetensors.SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(f"{path} is not a complete safetensors file ({reason}); copy it again") from None
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise InputError(f"{path}: {name} holds numbers that are not finite; the training failed, or it is damaged")
-    return tensors
+
+
+def _refuse_infinite(path: Path, name: str, is_finite: bool) -> None:
+    if not is_finite:
+        raise InputError(f"{path}: {name} holds numbers that are not finite; the training failed, or it is damaged")
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:

@@ -7,11 +7,12 @@
 
 A text, a paper, or liked and disliked papers are compared in one of three ways:
 
-    hybrid     the best by words and the best by vectors, their scores added
+    hybrid     the best by words and the best by vectors, their scores added (`rankings.fuse_scores`)
     vectors    cosines in the encoder's space or that of an aspect
     words      BM25
 
-By default a text is searched by both; while vectors are missing, by words, and the note says so. Hits are ordered by
+By default a text is searched by both; while vectors are missing, by words, and the note says so. A text to which no paper
+is close has no hits by default (`confidence.py`). Hits are ordered by
 score, then by id, so that they do not depend on the index's history; with `diversity` the best ones are reordered.
 Sentences are searched by `sentences.py`, citations for a draft by `cite.py`. Does not explain hits (`explain.py`).
 """
@@ -20,22 +21,28 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
+from citeweave.core.notebook import Tabular
 from citeweave.corpus.plain_text import clean_text
 from citeweave.search.cite import recommend_for_passage
+from citeweave.search.confidence import NONE, judge_ranking, noise_level
+from citeweave.search.display import hits_as_html
 from citeweave.search.filters import filter_rows, unknown_names
 from citeweave.search.index import Index
+from citeweave.search.look_up import ORDERED, Lookup, look_up, order_ranking
 from citeweave.search.nearest import MAX_COUNT, QueryEncoder, nearest_papers, need_vectors, open_query_encoder
 from citeweave.search.query import Hit, MatchedSentence, Query
-from citeweave.search.rankings import RankedRows, Ranking, diverse_order, fuse_rankings, pool_size, rocchio_vector
+from citeweave.search.rankings import Ranking, diverse_order, fuse_scores, pool_size, rank_rows, rocchio_vector
 from citeweave.search.sentences import match_sentences, nearest_sentence, rank_by_sentences
-from citeweave.search.words import search_words, searchable_text
+from citeweave.search.words import match_words, search_words, searchable_text
 from citeweave.vectors.topk import Neighbors
+from citeweave.vectors.vectors import unit_rows
 
 FUSION_DEPTH = 200
 """Places of each ranking that count where words and vectors are fused."""
@@ -45,7 +52,7 @@ Singles = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Tabular):
     """The answer to one query: its hits, and what to know about them."""
 
     query: Query
@@ -62,15 +69,33 @@ class SearchResult:
     by: str = ""
     """What was compared: hybrid, vectors, words or sentences."""
 
+    confidence: str = "high"
+    """Whether a text's answer is likely among the hits: high, low, or none where no paper is close to it."""
+
     passage: list[str] = field(default_factory=list)
     """With `cite` and `each`: the sentences of the passage."""
+
+    total: int = 0
+    """Papers found, listed among the hits or not."""
+
+    read: dict[str, Any] = field(default_factory=dict)
+    """How the text was read: any of ids, authors, phrases, years and venues, and text, the rest; {} if it is plain text."""
 
     def as_json(self) -> dict[str, Any]:
         payload: dict[str, Any] = {"query": self.query.as_json(), "by": self.by}
         payload |= {"hits": [hit.as_json() for hit in self.hits], "exact": self.exact, "note": self.note}
+        payload |= {"total": self.total, "read": self.read, "confidence": self.confidence}
         if self.passage:
             payload["passage"] = self.passage
         return {**payload, "took_ms": round(1000 * self.took, 2)}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the hits as dictionaries, the best first, which are also the rows of `to_pandas` and `to_polars`."""
+        about = [{"authors": list(hit.authors), "venue": hit.venue, "doi": hit.doi} for hit in self.hits]
+        return [{**hit.as_json(), **more} for hit, more in zip(self.hits, about, strict=True)]
+
+    def _repr_html_(self) -> str:
+        return hits_as_html(self.as_json())
 
 
 class NearestSearch(Protocol):
@@ -96,36 +121,56 @@ def answer(
     """
     if isinstance(query_encoder, Query) and query is None:
         query = query_encoder
-        loads = needs_query_encoder(query) and index.with_vector.any()
+        loads = needs_query_encoder(query, index) and index.with_vector.any()
         query_encoder = open_query_encoder(index) if loads else None
     if query is None or isinstance(query_encoder, Query):
         raise UserError("answer takes an index, a query encoder or None, and a query; or an index and a query")
     began = time.perf_counter()
-    allowed, unknown = allowed_rows(index, query), unknown_names(index, query.where)  # (size,)
+    found = look_up(index, query)
+    allowed, unknown = allowed_rows(index, query, found), unknown_names(index, query.where)  # (size,)
     if query.cite is not None:
         hits, sentences = _hits_to_cite(index, query_encoder, query, allowed)
-        return SearchResult(query, hits, True, unknown, time.perf_counter() - began, "vectors", sentences)
-    ranking = _rank(_Candidates(index, allowed, near), query_encoder, query)
+        took = time.perf_counter() - began
+        total = len({hit.row for hit in hits})
+        return SearchResult(query, hits, True, unknown, took, "vectors", passage=sentences, total=total)
+    if query.kind == "text" and found.is_listing:
+        ranking, leading = found.listed(index, allowed, query.order), 0
+    else:
+        candidates = _Candidates(index, allowed, near, keep=bool(query.by or query.where) or found.mask is not None)
+        rank = partial(_rank, query_encoder=query_encoder, query=_left_of(query, found), depth=found.depth)
+        ranking, leading = found.lead(
+            rank(candidates), allowed, lambda own: rank(replace(candidates, allowed=own & allowed, keep=True))
+        )
+    ranking, total = order_ranking(index, query, ranking, allowed, leading)
     page = slice(query.offset, query.offset + query.count)
     rows, scores = ranking.rows[page].tolist(), ranking.scores[page].tolist()
-    found = zip(rows, scores, _sentence_matches(index, query, ranking, rows), strict=True)
-    hits = [replace(index.hit(row, score), matches=matches) for row, score, matches in found]
-    note = "; ".join(filter(None, (ranking.note, unknown)))
-    return SearchResult(query, hits, ranking.exact, note, time.perf_counter() - began, ranking.by)
+    matched = zip(rows, scores, _sentence_matches(index, query, ranking, rows), strict=True)
+    hits = [replace(index.hit(row, score), matches=matches) for row, score, matches in matched]
+    note, took = "; ".join(filter(None, (*found.notes, ranking.note, unknown))), time.perf_counter() - began
+    confidence = ranking.confidence if total else NONE
+    return SearchResult(query, hits, ranking.exact, note, took, ranking.by, confidence, total=total, read=found.read)
 
 
-def needs_query_encoder(query: Query) -> bool:
-    """Return whether the index's model must be loaded to answer a query completely."""
+def _left_of(query: Query, found: Lookup) -> Query:
+    """Return a query with what is left of its text after what it names was looked up."""
+    return replace(query, text=found.text) if query.kind == "text" else query
+
+
+def needs_query_encoder(query: Query, index: Index | None = None) -> bool:
+    """Return whether the index's model must be loaded to answer a query completely; with the index, not for names alone."""
+    if index is not None and query.kind == "text" and look_up(index, query).is_listing:
+        return False
     pasted = query.sentences is not None and bool(query.sentences.texts)
     return pasted or query.cite is not None or (query.kind == "text" and query.by != "words")
 
 
-def allowed_rows(index: Index, query: Query) -> Mask:
-    """Return the mask of papers that a query may find, (size,): those its filter admits, without mere references."""
-    where = query.where
+def allowed_rows(index: Index, query: Query, found: Lookup | None = None) -> Mask:
+    """Return the mask of papers that a query may find, (size,): those its filter and its text admit, without mere references."""
+    where, found = query.where, look_up(index, query) if found is None else found
     if where.local is None and not (query.outside or query.cite):
         where = replace(where, local=True)
-    return filter_rows(index, where)
+    allowed = filter_rows(index, where)
+    return allowed if found.mask is None else allowed & found.mask
 
 
 def title_and_abstract(text: str) -> tuple[str, str]:
@@ -164,18 +209,20 @@ class _Candidates:
     """(size,)"""
 
     near: NearestSearch = nearest_papers
+    keep: bool = False
+    """Whether papers are listed even if none is close to a text."""
 
     def without(self, rows: list[int]) -> _Candidates:
         """Return the candidates without the query's own papers."""
         allowed = self.allowed.copy()
         allowed[rows] = False
-        return _Candidates(self.index, allowed, self.near)
+        return replace(self, allowed=allowed)
 
 
-def _rank(candidates: _Candidates, query_encoder: QueryEncoder | None, query: Query) -> Ranking:
-    """Rank the candidates for a query, at least as many as its page needs."""
-    index, end = candidates.index, query.offset + query.count
-    pool = pool_size(query.count) if query.diversity else 0
+def _rank(candidates: _Candidates, query_encoder: QueryEncoder | None, query: Query, depth: int = 0) -> Ranking:
+    """Rank the candidates for a query, at least as many as its page needs, or `depth`."""
+    index, end = candidates.index, max(query.offset + query.count, depth)
+    pool = ORDERED if query.order else pool_size(query.count) if query.diversity else 0
     count = min(max(end, pool), MAX_COUNT)
     if query.sentences is not None:
         exact = not query.approximate
@@ -205,11 +252,12 @@ def _rank_by_text(candidates: _Candidates, query_encoder: QueryEncoder | None, q
         by, note = "words", f"by words alone: {why}"
     words = searchable_text(title, abstract)
     if by == "words":
-        return _rank_by_words(candidates, words, count, note)
+        return judge_ranking(_rank_by_words(candidates, words, count, note), 0.0, keep=candidates.keep)
     assert query_encoder is not None
     vector = query_encoder.encode(title, abstract=abstract)  # (dimension,)
     projected = query_encoder.project(vector, query.aspect)
-    return _rank_by_vector(candidates, projected, query, by, words, count)._replace(vectors=vector[None])
+    ranking = _rank_by_vector(candidates, projected, query, by, words, count)._replace(vectors=vector[None])
+    return judge_ranking(ranking, noise_level(index, query_encoder, query.aspect), keep=candidates.keep)
 
 
 def _rank_by_paper(candidates: _Candidates, query: Query, count: int) -> Ranking:
@@ -252,9 +300,20 @@ def _rank_by_vector(candidates: _Candidates, vector: Singles, query: Query, by: 
     note = _missing_note(index, by)
     if by == "vectors":
         return Ranking(rows, scores, by, exact, note)
-    lexical = search_words(index, words, depth, allowed=allowed)
-    fused = fuse_rankings(lexical, RankedRows(rows, scores), count, name=index.id)
-    return Ranking(fused.rows, fused.scores, by, exact, note)
+    matches = match_words(index, words, allowed=allowed)
+    others = np.setdiff1d(matches.best(depth, name=index.id).rows, rows)
+    cosines = np.concatenate([scores, _cosines(index, vector, others, query.aspect)])
+    rows = np.concatenate([rows, others])
+    coverage = matches.coverage(rows)
+    fused = rank_rows(rows, fuse_scores(cosines, coverage), count, name=index.id)
+    return Ranking(fused.rows, fused.scores, by, exact, note, coverage=float(coverage.max(initial=0.0)))
+
+
+def _cosines(index: Index, vector: Singles, rows: NDArray[np.int64], aspect: str) -> NDArray[np.float64]:
+    """Return the cosines of papers to a vector, (rows,), NaN where a paper has no vector."""
+    cosines, known = np.full(len(rows), np.nan), index.with_vector[rows]
+    cosines[known] = unit_rows(index.take(rows[known], aspect)) @ unit_rows(vector[None])[0]
+    return cosines
 
 
 def _missing_note(index: Index, by: str) -> str:

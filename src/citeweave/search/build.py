@@ -59,7 +59,6 @@ SHARD = 256
 """Papers that `fill_vectors` embeds between two saves."""
 
 _NO_VECTORS_WANTED = "vectors are given for an index of words only; leave out one of the two"
-_OTHER = "choose another -o or --overwrite"
 _OPTIONS = IndexOptions()
 
 
@@ -74,9 +73,9 @@ def build_index(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Index:
-    """Build the index of a corpus with a model, by name or folder; the overlay's intents replace the corpus's own.
+    """Build a searchable index of a corpus: words and vectors of `model`, a name or folder; open it if it already exists.
 
-    Precomputed vectors are not made again; they do not count when two indexes are compared.
+    `options` says what it holds; the intents of `overlay` replace the corpus's own; precomputed vectors are not made again.
     """
     if overlay is not None:
         overlay.check(corpus)
@@ -100,7 +99,7 @@ def build_index(
             writer.clean()
             return Index.open(folder)
         if exists and not overwrite:
-            raise UserError(f"{folder} holds an index made from other inputs or options; {_OTHER}")
+            raise UserError(f"{folder} was made from other inputs or options; choose another -o or --overwrite")
         hashes = precomputed.hashes() if precomputed else []
         recipe = {"built_from": facts["built_from"], "read_as": READ_AS, "given": hashes}
         chosen = SelectedPapers.of([(corpus_records(corpus, overlay), np.arange(len(corpus)))])
@@ -382,8 +381,8 @@ def index_corpus(
 ) -> IndexedCorpus:
     """Build the index of a corpus, or update an existing one to it; arguments as of `build_index`.
 
-    An existing index keeps its model and options: others are refused unless it may be overwritten, except that sentence
-    vectors can be added. An empty model means that of the existing index, else the default one.
+    An existing index keeps its model, sentences and contexts: other options are refused unless it may be overwritten,
+    except that sentence vectors can be added. An empty model means that of the existing index, else the default one.
     """
     folder = Path(folder)
     if overwrite or not is_index(folder):
@@ -426,16 +425,17 @@ def index_corpus(
 
 
 def _check_options(index: Index, model: str | Path, options: IndexOptions) -> None:
-    """Refuse another model or other options than an existing index was built with."""
-    facts = index.facts
-    wanted: dict[str, Any] = {"dtype": options.dtype, "contexts": options.contexts}
-    wanted |= {} if options.sentences else {"abstract_sentences": False}  # missing ones can be made
-    other = [name for name, value in wanted.items() if facts.get(name) != value]
-    if options.runtime not in (AUTO, index.runtime):
-        other.append("runtime")
-    if other:
-        differing = ", ".join(f"{name} {facts.get(name)}" for name in other)
-        raise UserError(f"{index.folder} holds an index made with other inputs or options ({differing}); {_OTHER}")
+    """Refuse another model or other options than an existing index was built with; what is not asked for is kept."""
+    dtype, contexts = str(index.facts.get("dtype")), int(index.facts.get("contexts", 0))
+    has = [f"--dtype {dtype}", f"--contexts --max-contexts {contexts}" if contexts else "--no-contexts"]
+    asked = [
+        f"--dtype {options.dtype}",
+        f"--contexts --max-contexts {options.contexts}" if options.contexts else has[1],
+    ]
+    has.append(f"--runtime {index.runtime}")
+    asked.append(has[2] if options.runtime == AUTO else f"--runtime {options.runtime}")
+    if other := " ".join(own for own, wanted in zip(has, asked, strict=True) if own != wanted):
+        raise UserError(f"{index.folder} was made with {other}; give the same to update it, or choose another -o")
     if stored_name(model) != index.model:
         open_embedding(index, model, device=options.device)  # the same model elsewhere, or it is refused
 

@@ -36,10 +36,11 @@ from citeweave.corpus.paper import Intent
 from citeweave.corpus.plain_text import clean_text
 from citeweave.corpus.text import sentence_texts
 from citeweave.search.citing_sentences import CitingSentences, without_marks
+from citeweave.search.confidence import confidence_of, noise_level
 from citeweave.search.index import Index
 from citeweave.search.nearest import QueryEncoder, check_count
 from citeweave.search.query import CitingEvidence, Hit, Passage
-from citeweave.search.rankings import rank_rows
+from citeweave.search.rankings import VECTOR_SHARE, rank_rows
 from citeweave.vectors.topk import QueryScan, compare
 
 GAIN = 0.5
@@ -86,12 +87,14 @@ def recommend(
     papers = scores.scan.exact(rows)  # (rows,)
     best = rank_rows(rows, _citation_score(papers, scores.sentences(rows)), count, name=index.id)
     paper_scores = dict(zip(rows.tolist(), papers.tolist(), strict=True))
+    noise = noise_level(index, query_encoder, aspect)
     return [
         replace(
             index.hit(row, ranked),
             paper_score=paper_scores[row],
             share=None if np.isnan(shares[row]) else float(shares[row]),
             evidence=scores.mentions.evidence(index, row) if scores.mentions else None,
+            confidence=confidence_of(VECTOR_SHARE * ranked, noise=noise),
         )
         for row, ranked in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
     ]

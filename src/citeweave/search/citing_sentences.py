@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +54,11 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.plain_text import clean_text
 from citeweave.encoders.embed import embed_texts
 from citeweave.encoders.encoder import Encoder
-from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
 from citeweave.vectors.topk import Codes, write_codes
 from citeweave.vectors.vectors import Provenance
+
+if TYPE_CHECKING:
+    from citeweave.graph.intent_overlay import IntentOverlay
 
 READ_AS = "citing sentence without marks, 2"
 """What the encoder reads; a change here or in `corpus/citation_marks.py` that matters changes the number."""
@@ -117,6 +119,8 @@ def corpus_mentions(corpus: Corpus, overlay: IntentOverlay | None = None) -> Men
     )
     intents = np.asarray(sentence_intents)[context]  # (mentions,)
     if len(citation_intents):
+        from citeweave.graph.intent_overlay import CitationPlaces  # loads the graph, which a search does not need
+
         places = CitationPlaces(corpus).find(np.asarray(table.citing)[context], paper)
         intents = np.where((intents == 0) & (places >= 0), np.asarray(citation_intents)[places], intents)
     return Mentions(paper, context, intents.astype(np.uint8))

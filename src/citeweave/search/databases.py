@@ -43,23 +43,12 @@ from numpy.typing import NDArray
 from citeweave.core.errors import ArtifactError, UserError, choose, require
 from citeweave.core.files import write_json
 from citeweave.remote import object_storage as storage
-from citeweave.search.store import Dialect, ScoredIds, StoreInfo, StoreKeys, VectorStore
+from citeweave.search.store import Dialect, ScoredIds, StoreInfo, VectorStore
+from citeweave.search.store_columns import COLUMNS, MAX_NAME_BYTES, StoreKeys
 from citeweave.vectors.vectors import Provenance
 
 APPROXIMATE_FROM = 20_000
 """Papers from which on a vector index pays off: below, comparing all takes LanceDB some 20 ms."""
-
-COLUMNS = {
-    "key": "int64",
-    "print": "int64",
-    "id": "string",
-    "year": "int16",
-    "has_abstract": "int8",
-    "stub": "int8",
-    "venue_keys": "numbers",
-    "field_keys": "numbers",
-}
-"""Columns of a table of papers besides the vector, and their types."""
 
 _DELETE_BATCH = 5000
 
@@ -226,7 +215,8 @@ class LanceStore(VectorStore):
 def _schema(dimension: int) -> Any:
     """Return the Arrow schema of LanceDB's table of papers."""
     arrow = require("pyarrow", extra="stores")
-    kinds = {"string": arrow.string(), "numbers": arrow.list_(arrow.int64())}
+    lists = {"numbers": arrow.list_(arrow.int64()), "strings": arrow.list_(arrow.string())}
+    kinds = {"string": arrow.string(), **lists}
     fields = [(name, kinds.get(kind) or arrow.type_for_alias(kind)) for name, kind in COLUMNS.items()]
     return arrow.schema([*fields, ("vector", arrow.list_(arrow.float32(), dimension))])
 
@@ -375,6 +365,7 @@ class MilvusStore(VectorStore):
             "string": {"datatype": kinds.VARCHAR, "max_length": _MAX_TEXT},
             "numbers": {"datatype": kinds.ARRAY, "element_type": kinds.INT64, "max_capacity": _MAX_NAMES},
         }
+        bounds["strings"] = {**bounds["numbers"], "element_type": kinds.VARCHAR, "max_length": MAX_NAME_BYTES}
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         for column, kind in columns.items():
             bounded = bounds.get(kind) or {"datatype": kinds[kind.upper()]}

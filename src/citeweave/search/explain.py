@@ -2,6 +2,7 @@
 
     explanation = explain(index, index.row("rain"), index.row("flood"))
     explanation.pairs[0]                             SentencePair(left=0, right=0, mass=0.41, distance=0.2)
+    explanation.matches[0]                           CloseSentences(left=0, right=0, cosine=0.8, strength="strong")
     explanation.cites, explanation.shared            "left": the left one cites the right one; papers that both cite
     shared_words(index, 3, 7)                        [SharedWord("transformer", score=2.1), ...]
     find_neighborhood(index, row)                    the paper, what it cites and what cites it, and all citations among these
@@ -15,6 +16,7 @@ counts most, and does not download anything.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,6 +29,7 @@ from citeweave.core.hash_keys import Keys
 from citeweave.core.ragged import spans
 from citeweave.corpus.corpus import STUB
 from citeweave.corpus.paper import OutsideName
+from citeweave.search.display import explanation_as_html
 from citeweave.search.index import Index, IndexedPaper
 from citeweave.search.words import WordStatistics, length_norm, searchable_text
 from citeweave.vectors.bm25 import words_of
@@ -36,7 +39,23 @@ from citeweave.vectors.sentence_distances import PaperPairs
 ABSTRACT_DISTANCE = DocumentDistance("transport", temperature=5000.0, metric="cosine")
 """ASPIRE's temperature for complete abstracts: all sentences count alike."""
 
-MAX_PAIRS, MAX_PAPERS, MAX_WORDS = 12, 50, 8
+MAX_PAIRS, MAX_PAPERS, MAX_WORDS, MAX_MATCHES = 12, 50, 8, 6
+
+CLOSE, STRONG = 0.99, 0.999
+"""Share of the pairs of sentences of different papers of an index than which a match, and a strong one, is closer."""
+
+_SAMPLED, _ALWAYS = 300, 0.95
+"""Papers whose sentences are compared with each other for that; cosine that is a match in every index."""
+
+
+class CloseSentences(NamedTuple):
+    """Two sentences of two papers that say something alike, by their numbers in the abstracts."""
+
+    left: int
+    right: int
+    cosine: float
+    strength: str
+    """`strong`, or `close`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +68,9 @@ class Explanation:
     right_sentences: list[str]
     pairs: list[SentencePair]
     """The pairs of sentences with the largest mass, as shares of 1, by the numbers of the sentences."""
+
+    matches: list[CloseSentences]
+    """Sentences of the abstracts that match, each in one pair, the closest first; none where a paper has only a title."""
 
     distance: float | None
     """Distance of the papers; None where one has no sentence vectors."""
@@ -76,6 +98,7 @@ class Explanation:
             "left": _summary(self.left) | {"sentences": self.left_sentences},
             "right": _summary(self.right) | {"sentences": self.right_sentences},
             "pairs": [pair._asdict() for pair in self.pairs],
+            "matches": [match._asdict() for match in self.matches],
             "distance": self.distance,
             "cites": self.cites,
             "shared_references": {"known": [_summary(paper) for paper in self.shared], "unknown": self.shared_unknown},
@@ -84,6 +107,9 @@ class Explanation:
             "words": self.words,
             "note": self.note,
         }
+
+    def _repr_html_(self) -> str:
+        return explanation_as_html(self.as_json())
 
     def brief(self) -> dict[str, Any]:
         """Return a short explanation of why a hit is like the other paper, to be shown below the hit."""
@@ -97,7 +123,10 @@ class Explanation:
 
 
 def explain(index: Index, left_row: int, right_row: int, distance: DocumentDistance = ABSTRACT_DISTANCE) -> Explanation:
-    """Explain why the papers in two rows of an index are alike."""
+    """Explain why two papers of an index are alike: matching sentences, shared references, citations and words.
+
+    citeweave.explain(index, "doi:10.1/x", "doi:10.1/y").shared      takes ids, too
+    """
     rows = (left_row, right_row)
     references, cited_by = [index.references(row) for row in rows], [index.citing(index.key_of(row)) for row in rows]
     shared = np.intersect1d(references[0], references[1])
@@ -118,6 +147,7 @@ def explain(index: Index, left_row: int, right_row: int, distance: DocumentDista
         left_sentences=index.sentence_texts(left_row),
         right_sentences=index.sentence_texts(right_row),
         pairs=pairs,
+        matches=_match_abstracts(index, left_row, right_row),
         distance=total,
         cites=_citing_side(index.keys[right_row] in references[0], index.keys[left_row] in references[1]),
         shared=_papers(index, known[known >= 0]),
@@ -149,6 +179,50 @@ def _match_sentences(
         i, j = divmod(at, plan.shape[1])
         pairs.append(SentencePair(int(numbers[0][i]), int(numbers[1][j]), float(shares[at]), float(apart[i, j])))
     return pairs, float(matched.distances[0])
+
+
+def _match_abstracts(index: Index, left: int, right: int) -> list[CloseSentences]:
+    """Return the sentences of two abstracts that are closer than sentences of an index usually are, the closest first."""
+    both = [index.sentence_vectors(row) for row in (left, right) if index.abstracts[row]]
+    if len(both) < 2 or both[0] is None or both[1] is None:
+        return []
+    cosines = _unit(both[0]) @ _unit(both[1]).T  # (left sentences, right sentences)
+    close, strong = usual_cosines(index)
+    numbers = [index.sentence_numbers(row).tolist() for row in (left, right)]
+    matches, free = list[CloseSentences](), np.ones(cosines.shape, bool)
+    for at in np.argsort(-cosines, axis=None, kind="stable").tolist():
+        i, j = divmod(at, cosines.shape[1])
+        cosine = float(cosines[i, j])
+        if cosine < close or len(matches) == MAX_MATCHES:
+            break
+        if free[i, j]:
+            free[i], free[:, j] = False, False
+            matches.append(
+                CloseSentences(numbers[0][i], numbers[1][j], cosine, "strong" if cosine >= strong else "close")
+            )
+    return matches
+
+
+_usual: weakref.WeakKeyDictionary[Index, tuple[float, float]] = weakref.WeakKeyDictionary()
+
+
+def usual_cosines(index: Index) -> tuple[float, float]:
+    """Return the cosines from which sentences of an index match closely, and strongly; they depend on the model."""
+    if index not in _usual:
+        rows = np.flatnonzero(index.with_sentences)
+        sampled = rows[np.unique(np.linspace(0, max(len(rows) - 1, 0), min(len(rows), _SAMPLED)).astype(np.int64))]
+        vectors = [index.sentence_vectors(row) for row in sampled.tolist()]
+        middle = np.stack([own[len(own) // 2] for own in vectors if own is not None])  # (papers, dimension)
+        units = _unit(middle)
+        cosines = (units @ units.T)[np.triu_indices(len(units), 1)]
+        close, strong = np.quantile(cosines, [CLOSE, STRONG]).tolist() if len(cosines) else (0.0, 0.0)
+        _usual[index] = min(close, _ALWAYS), min(strong, _ALWAYS)
+    return _usual[index]
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
+    own = np.asarray(vectors, np.float32)
+    return np.asarray(own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12), np.float32)
 
 
 def _citing_side(left: bool, right: bool) -> str:
@@ -269,7 +343,7 @@ class MissingPaper:
     """Key of the id under which it is cited."""
 
     count: int
-    """Papers of the index that cite it."""
+    """Papers of the index that cite it; of a paper that cites the library, those that it cites."""
 
     known: IndexedPaper | OutsideName | None
     """What the index knows of it as a reference, or its name where the index does not have it; None where nothing."""
@@ -284,6 +358,8 @@ class MissingPaper:
             "id": known.id if known else "",
             "title": known.title if known else "",
             "year": (known.year or None) if known else None,
+            "authors": list(known.authors) if isinstance(known, IndexedPaper) else [],
+            "venue": known.venue if isinstance(known, IndexedPaper) else "",
             "in_index": self.in_index,
         }
 
@@ -304,6 +380,25 @@ def find_missing_papers(index: Index, max_papers: int = 50, *, min_citing: int =
         paper = index.paper(row) if row >= 0 else index.outside_name(key)
         missing.append(MissingPaper(key, count, paper, in_index=row >= 0))
     return missing
+
+
+def find_citing_papers(index: Index, max_papers: int = 50) -> list[MissingPaper]:
+    """Return papers outside an index's library that cite it, the newest first, then those that cite most of its papers."""
+    _check_number(max_papers, MAX_MISSING)
+    counts: dict[int, int] = {}
+    for row in np.flatnonzero((index.flags & STUB) != 0).tolist():
+        cited = index.rows_of_keys(index.references(row))
+        cited = np.unique(cited[cited >= 0])
+        counts[row] = int(((index.flags[cited] & STUB) == 0).sum())
+    rows = [row for row, count in counts.items() if count]
+    newest = sorted(rows, key=lambda row: (-int(index.years[row]), -counts[row], index.id(row)))[:max_papers]
+    return [MissingPaper(int(index.key_of(row)), counts[row], index.paper(row), in_index=True) for row in newest]
+
+
+def discoveries_as_json(index: Index, max_papers: int = 50) -> dict[str, list[dict[str, Any]]]:
+    """Return as JSON what a library may add: missing papers that its own cite, and papers that cite its own."""
+    missing, citing = find_missing_papers(index, max_papers), find_citing_papers(index, max_papers)
+    return {"papers": [paper.as_json() for paper in missing], "citing": [paper.as_json() for paper in citing]}
 
 
 def _count_cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-r"""Export papers as files for other programs: BibTeX, CSV, JSON.
+r"""Export papers as files for other programs: BibTeX, RIS, CSV, JSON.
 
     >>> from citeweave.search.export import ExportedPaper
     >>> paper = ExportedPaper("doi:10.1/x", "50% of {DNA}", year=1950, authors=("Alan M. Turing",))
@@ -37,6 +37,7 @@ from citeweave.core.errors import UserError
 from citeweave.core.files import resolve_output, write_atomically
 from citeweave.corpus.plain_text import clean_text, fold, is_harmless, latex_to_text
 from citeweave.search.index import IndexedPaper
+from citeweave.search.paper_details import details_json, find_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def _metadata_kind(paper: Exportable) -> str:
 
 def _metadata_fields(paper: Exportable) -> dict[str, str]:
     """Return the BibTeX fields of a paper from its metadata."""
-    doi, arxiv = _find_id(paper, "doi"), _find_id(paper, "arxiv")
+    doi, arxiv = find_id(paper, "doi"), find_id(paper, "arxiv")
     keywords = [*_texts(paper.extra.get("keywords")), *paper.fields]
     url = paper.extra.get("url")
     return {
@@ -239,12 +240,6 @@ def _author(name: str) -> str:
 _NOBODY = ("others", "et al.")
 
 
-def _find_id(paper: Exportable, kind: str) -> str:
-    """Return a paper's id of a kind such as doi, without its prefix; empty where it has none."""
-    ids = (id.removeprefix(f"{kind}:") for id in (paper.id, *paper.ids) if id.startswith(f"{kind}:"))
-    return next(ids, "")
-
-
 def _plain_id(id: str) -> str:
     """Return an id as reference managers want it, unescaped; empty where its characters would end the BibTeX field."""
     return id if id.isprintable() and not re.search(r"[{}\\\s]", id) else ""
@@ -282,6 +277,46 @@ def _ascii(text: str, between: str = "") -> str:
     return re.sub(r"[^a-z0-9]+", between, plain.lower())
 
 
+# --- RIS -------------------------------------------------------------------------------------------------
+
+_RIS_TYPES = {"article": "JOUR", "inproceedings": "CONF", "incollection": "CHAP", "book": "BOOK", "phdthesis": "THES"}
+
+
+def to_ris(papers: Iterable[Exportable]) -> str:
+    r"""Export papers as RIS, one record per paper, for Zotero, EndNote and Mendeley.
+
+    >>> to_ris([ExportedPaper("doi:10.1/x", "Rain", year=1950, authors=("Ada de la Cruz",))]).splitlines()
+    ['TY  - GEN', 'TI  - Rain', 'AU  - de la Cruz, Ada', 'PY  - 1950', 'DO  - 10.1/x', 'ER  - ']
+    """
+    return "\n".join(_ris_record(paper) for paper in papers)
+
+
+def _ris_record(paper: Exportable) -> str:
+    values = [("TI", paper.title), *(("AU", _family_first(name)) for name in paper.authors)]
+    values += [
+        ("PY", str(paper.year or "")),
+        ("T2", paper.venue),
+        ("DO", find_id(paper, "doi")),
+        ("AB", paper.abstract),
+    ]
+    written = ((tag, clean_text(value)) for tag, value in values)
+    lines = [f"{tag}  - {value}\n" for tag, value in written if value]
+    return f"TY  - {_RIS_TYPES.get(_metadata_kind(paper), 'GEN')}\n{''.join(lines)}ER  - \n"
+
+
+def _family_first(name: str) -> str:
+    """Return a name as RIS writes it, with the family name and its particles first.
+
+    >>> _family_first("Alan M. Turing"), _family_first("Turing, Alan"), _family_first("Plato")
+    ('Turing, Alan M.', 'Turing, Alan', 'Plato')
+    """
+    words = clean_text(name).split()
+    if len(words) < 2 or "," in name:
+        return " ".join(words)
+    first = next((at for at, word in enumerate(words[1:-1], 1) if word.islower()), len(words) - 1)
+    return f"{' '.join(words[first:])}, {' '.join(words[:first])}"
+
+
 # --- CSV and JSON --------------------------------------------------------------------------------------
 
 COLUMNS = ("id", "title", "authors", "year", "venue", "fields", "doi", "abstract")
@@ -300,7 +335,7 @@ def to_csv(papers: Iterable[Exportable]) -> str:
             str(paper.year or ""),
             paper.venue,
             "; ".join(paper.fields),
-            _find_id(paper, "doi"),
+            find_id(paper, "doi"),
             paper.abstract,
         )
         writer.writerow([safe_cell(cell) for cell in cells])
@@ -328,6 +363,7 @@ def paper_json(paper: Exportable) -> dict[str, Any]:
         "authors": list(paper.authors),
         "fields": list(paper.fields),
         "ids": list(paper.ids),
+        **details_json(paper),
     }
 
 
@@ -336,8 +372,13 @@ def to_json(papers: Iterable[Exportable]) -> str:
     return json.dumps([paper_json(paper) for paper in papers], ensure_ascii=False, indent=1) + "\n"
 
 
-FORMATS: dict[str, Callable[[Iterable[Exportable]], str]] = {"bibtex": to_bibtex, "csv": to_csv, "json": to_json}
-SUFFIXES = {".bib": "bibtex", ".csv": "csv", ".json": "json"}
+FORMATS: dict[str, Callable[[Iterable[Exportable]], str]] = {
+    "bibtex": to_bibtex,
+    "ris": to_ris,
+    "csv": to_csv,
+    "json": to_json,
+}
+SUFFIXES = {".bib": "bibtex", ".ris": "ris", ".csv": "csv", ".json": "json"}
 
 
 def export_format(path: Path) -> str:
@@ -348,5 +389,5 @@ def export_format(path: Path) -> str:
 
 
 def export_papers(papers: Sequence[Exportable], path: Path) -> None:
-    """Write papers into a file in the format of its suffix: BibTeX, CSV or JSON."""
+    """Write papers into a file in the format of its suffix: BibTeX, RIS, CSV or JSON."""
     write_atomically(resolve_output(path), FORMATS[export_format(path)](papers).encode("utf-8", "replace"))

@@ -29,7 +29,8 @@ from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import remove_leftovers
 from citeweave.core.ragged import count_owners, spans, to_offsets
-from citeweave.corpus.corpus import Corpus, IdIndex
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.id_index import IdIndex
 from citeweave.corpus.paper import NameCollector, OutsideName, OutsideNames, TakeNames
 from citeweave.encoders.aspects import save_heads
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay

@@ -47,8 +47,11 @@ from citeweave.core.columns import TextColumn, offsets_fit, open_matrix, open_nu
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.ragged import spans
-from citeweave.corpus.corpus import LOCAL, STUB, IdIndex, lines
+from citeweave.corpus.corpus import LOCAL, STUB, lines
+from citeweave.corpus.id_index import IdIndex
+from citeweave.corpus.identity import likely_ids
 from citeweave.corpus.paper import OutsideName, OutsideNames
+from citeweave.corpus.paper_rows import PaperRows
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.aspects import ALL, AspectHeads, find_heads
 from citeweave.encoders.runtimes import AUTO, runtime_of
@@ -105,8 +108,15 @@ class IndexedPaper:
         return metadata if isinstance(metadata, dict) else {}
 
 
-class Index:
-    """A searchable index of papers as it was when opened, its columns memory-mapped: their folder may be removed meanwhile."""
+class Index(PaperRows[IndexedPaper]):
+    """A searchable index of papers as it was when opened: `build_index` makes one, `answer` searches it.
+
+        index = Index.open("index/")
+        index[0], index["doi:10.1/x"], "doi:10.1/x" in index, len(index)
+        index.fresh()                               the index as it is now, after changes by others
+
+    Its columns are memory-mapped, and their folder may be removed meanwhile.
+    """
 
     def __init__(self, folder: Path, state: IndexState, manifest: Manifest, stamp: tuple[int, ...]) -> None:
         self.folder, self.number, self._stamp = folder, state.number, stamp
@@ -271,11 +281,15 @@ class Index:
 
     def hit(self, row: int, score: float) -> Hit:
         """Return the paper in a row of the index as a hit with this score."""
-        return Hit(self.ids[row], self.titles[row], int(self.years[row]) or None, score, row)
+        ids = (self.ids[row], *lines(self.other_ids[row]))
+        doi = next((id.removeprefix("doi:") for id in ids if id.startswith("doi:")), "")
+        people, venue = lines(self.authors[row]), self.venues[row]
+        year = int(self.years[row]) or None
+        return Hit(self.ids[row], self.titles[row], year, score, row, authors=people, venue=venue, doi=doi)
 
     def row(self, id: str) -> int:
         """Return the row of the index of a paper by any of its ids; an unknown id is refused with ids that look like it."""
-        row = int(self.rows([id])[0])
+        row = next((row for row in self.rows(likely_ids(id)).tolist() if row >= 0), -1)
         if row < 0:
             papers = "1 paper" if len(self) == 1 else f"{len(self):,} papers"
             raise UserError(f"paper {id!r} is not in {self.folder}, which has {papers}{_suggest_ids(self.ids, id)}")

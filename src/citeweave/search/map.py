@@ -38,18 +38,15 @@ from citeweave.corpus.corpus import STUB
 from citeweave.evaluation.paper_map import MIN_T_SNE_PAPERS, Floats, Plane, unit
 from citeweave.search.filters import fields_of
 from citeweave.search.index import Index
-from citeweave.search.map_layout import (
-    assign_groups,
-    count_groups,
-    densest_place,
-    find_centers,
-    lay_out,
-    name_groups,
-    place_others,
-)
+from citeweave.search.map_groups import assign_groups, find_centers
+from citeweave.search.map_labels import label_groups
+from citeweave.search.map_layout import densest_place, lay_out, place_others
 
 KIND, VERSION = "paper_map", 1
 MAX_COORDINATE = 65535
+
+GROUPING = 2
+"""Version of how groups are found: those of an earlier map are kept only if they were found in this way."""
 
 _MARGIN = 0.02
 """Empty margin of the frame, as a share of its side."""
@@ -126,6 +123,9 @@ class PaperMap:
     note: str
     """How the map was made, for its readers."""
 
+    grouping: int = GROUPING
+    """Version of how the groups were found."""
+
     def __len__(self) -> int:
         return len(self.xy)
 
@@ -166,6 +166,7 @@ class PaperMap:
                 "laid_out": self.laid_out,
                 "model": self.model,
                 "note": self.note,
+                "grouping": self.grouping,
             }
             writer.finish()
 
@@ -193,6 +194,7 @@ class PaperMap:
                 laid_out=int(facts["laid_out"]),
                 model=str(facts["model"]),
                 note=str(facts["note"]),
+                grouping=int(facts.get("grouping", 1)),
             )
         except (KeyError, TypeError, ValueError):
             raise ArtifactError(f"{folder}/manifest.json does not describe a map; make it again") from None
@@ -225,8 +227,8 @@ GROWTH = 1.5
 """Growth of the index since t-SNE last ran from which on it runs again."""
 
 _BLOCK = 8192
-_TITLES = 50_000
-"""Titles from which the groups are named."""
+_LABELED = 10_000
+"""Papers from which the groups get their labels."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ def make_map(index: Index, *, seed: int = 0, max_landmarks: int = LANDMARKS, rep
     rows = np.flatnonzero(index.with_vector & ((index.flags & STUB) == 0))
     points = MappedPapers(index, rows, np.asarray(index.keys[rows]))
     old = _newest_map(index.folder / "maps")
-    placed = _keep_places(points, old) or _place_all(points, old, seed, max_landmarks, reporter)
+    placed = _keep_places(points, old, seed) or _place_all(points, old, seed, max_landmarks, reporter)
     paper_map = _label_points(points, placed)
     recipe = _recipe(index, seed, max_landmarks)
     try:
@@ -286,7 +288,7 @@ def make_map(index: Index, *, seed: int = 0, max_landmarks: int = LANDMARKS, rep
 
 
 def _recipe(index: Index, seed: int, max_landmarks: int) -> dict[str, Any]:
-    return {"index": index.manifest.hash, "seed": seed, "landmarks": max_landmarks}
+    return {"index": index.manifest.hash, "seed": seed, "landmarks": max_landmarks, "grouping": GROUPING}
 
 
 def _folder(index: Index, recipe: dict[str, Any]) -> Path:
@@ -317,7 +319,7 @@ def _remove_older(folder: Path) -> None:
             remove_artifact(path)
 
 
-def _keep_places(points: MappedPapers, old: PaperMap | None) -> PlacedPoints | None:
+def _keep_places(points: MappedPapers, old: PaperMap | None, seed: int) -> PlacedPoints | None:
     """Keep papers of an earlier map in place and put new ones beside landmarks; None where t-SNE has to run."""
     if old is None or old.model != _model(points.index) or len(points.rows) > GROWTH * old.laid_out:
         return None
@@ -331,7 +333,9 @@ def _keep_places(points: MappedPapers, old: PaperMap | None) -> PlacedPoints | N
     places = old.frame.to_plane(xy[landmarks])
     new = np.flatnonzero(before < 0)
     xy[new] = old.frame.to_coordinates(_place_beside(points, new, landmarks, places))
-    return PlacedPoints(xy, old.frame, landmarks.astype(np.int32), np.asarray(old.centers), old.laid_out, old.note)
+    kept = old.grouping == GROUPING
+    centers = np.asarray(old.centers) if kept else find_centers(points.vectors(landmarks), seed=seed)
+    return PlacedPoints(xy, old.frame, landmarks.astype(np.int32), centers, old.laid_out, old.note)
 
 
 def _place_all(
@@ -348,7 +352,7 @@ def _place_all(
     others = np.setdiff1d(np.arange(len(points.rows)), landmarks, assume_unique=True)
     plane[others] = _place_beside(points, others, landmarks, layout.xy)
     frame = MapFrame.around(plane)
-    centers = find_centers(vectors, count_groups(len(points.rows)), seed=seed)
+    centers = find_centers(vectors, seed=seed)
     note = layout.note
     if len(others):
         note += f" {len(landmarks):,} papers were placed this way, the others beside those they are most similar to."
@@ -404,10 +408,11 @@ def _label_points(points: MappedPapers, placed: PlacedPoints) -> PaperMap:
 def _name_groups(
     points: MappedPapers, xy: NDArray[np.uint16], owners: NDArray[np.uint8], count: int
 ) -> tuple[PaperGroup, ...]:
-    """Name the groups of a map by words of their titles, each at its densest place."""
-    sample = np.sort(np.argsort(points.keys)[:_TITLES])  # keys are spread evenly: a fair sample
-    titles = [points.index.title(row) for row in points.rows[sample].tolist()]
-    names = name_groups(titles, owners[sample], count)
+    """Name the groups of a map by phrases of their titles, each at its densest place."""
+    sample = np.sort(np.argsort(points.keys)[:_LABELED])  # keys are spread evenly: a fair sample
+    index = points.index
+    papers = [(index.titles[row], index.abstracts[row]) for row in points.rows[sample].tolist()]
+    names = label_groups(papers, owners[sample], count)
     sizes = np.bincount(owners, minlength=count)
     centers = [densest_place(xy[owners == group]) for group in range(count)]
     return tuple(

@@ -1,21 +1,16 @@
-"""Layout of a map of papers: t-SNE of landmark papers, all others placed beside them, and named groups.
+"""Layout of a map of papers: t-SNE of landmark papers, and all others placed beside them.
 
     xy, note = lay_out(vectors, seed=0)                     (landmarks, 2)
     place_others(vectors, landmarks, xy, keys)              (papers, 2)
-    centers = find_centers(vectors, 12, seed=0)             (groups, dimension)
-    assign_groups(vectors, centers)                         (papers,): the group of each
-    name_groups(titles, groups, 12)                         ["graph, neural, attention", ...]
+    densest_place(xy)                                       where the label of a group stands
 
 t-SNE as in `evaluation/paper_map.py`, started from the first two principal components or from the places of an earlier
-map; with few papers, the principal components themselves. Groups by spherical k-means (Dhillon and Modha, 2001) from
-k-means++ (Arthur and Vassilvitskii, 2007), named by the title words with the highest c-TF-IDF (Grootendorst, 2022).
+map; with few papers, the principal components themselves. Groups are found in `map_groups.py`, labeled in `map_labels.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +18,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.hash_keys import Keys, mix_keys
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import stream
-from citeweave.evaluation.paper_map import MIN_T_SNE_PAPERS, Floats, Plane, principal, run_t_sne, unit
-from citeweave.vectors.bm25 import words_of
+from citeweave.evaluation.paper_map import MIN_T_SNE_PAPERS, Floats, Plane, principal, run_t_sne
 from citeweave.vectors.topk import nearest
 
 NEIGHBORS = 5
@@ -101,109 +94,3 @@ def densest_place(xy: NDArray[Any], cells: int = 48) -> tuple[float, float]:
     best = np.unravel_index(int(np.argmax(around)), counts.shape)
     x, y = xy[(np.abs(cell - np.array(best)) <= 1).all(axis=1)].mean(axis=0)
     return float(x), float(y)
-
-
-# --- groups ----------------------------------------------------------------------------------------------
-
-MIN_GROUPS, MAX_GROUPS = 4, 40
-MIN_GROUP_PAPERS = 3
-"""Average papers per group where there are few papers."""
-
-_ROUNDS = 30
-_NAME_WORDS = 3
-_UNINFORMATIVE = frozenset(
-    words_of(
-        "using use used uses based via towards toward from through new novel study studies analysis approach approaches "
-        "between during how what why when which who where its it's we our can do does than under over across between "
-        "method methods model models improved improving effect effects role without within among more less one two "
-        "first toward case beyond only both all does has have be been via s t et al non multi la le de des les et du "
-        "der die das und von el en los"
-    )
-)
-"""Words that say little in the title of a paper."""
-
-
-def count_groups(papers: int) -> int:
-    """Return how many groups the layout of a map of so many papers gets.
-
-    >>> [count_groups(papers) for papers in (0, 2, 9, 200, 2000, 100_000)]
-    [0, 1, 3, 5, 15, 40]
-    """
-    wanted = min(max(round(math.sqrt(papers) / 3), MIN_GROUPS), MAX_GROUPS)
-    return min(wanted, max(papers // MIN_GROUP_PAPERS, min(papers, 1)))
-
-
-def find_centers(vectors: Floats, groups: int, *, seed: int) -> Floats:
-    """Find unit centers of the groups of a map's layout by spherical k-means; fewer where papers coincide."""
-    centers = _initial_centers(vectors, groups, stream(seed, "map", "groups"))
-    previous = None
-    for _ in range(_ROUNDS):
-        owners = assign_groups(vectors, centers)
-        if previous is not None and np.array_equal(owners, previous):
-            break
-        previous = owners
-        sums = np.zeros((len(centers), vectors.shape[1]), np.float64)
-        np.add.at(sums, owners, vectors)
-        full = np.bincount(owners, minlength=len(centers)) > 0
-        centers = unit(sums[full & sums.any(axis=1)]) if sums.any() else centers
-    return centers
-
-
-def _initial_centers(vectors: Floats, groups: int, random: np.random.Generator) -> Floats:
-    """Draw initial centers by k-means++: papers far from those drawn before are likelier."""
-    chosen = [int(random.integers(len(vectors)))] if len(vectors) and groups else []
-    far = np.full(len(vectors), np.inf)
-    while chosen and len(chosen) < groups:
-        far = np.minimum(far, np.maximum(0, 1 - vectors @ vectors[chosen[-1]]))  # (n,)
-        far[far < 1e-6] = 0
-        if not far.sum():
-            break
-        chosen.append(int(random.choice(len(vectors), p=far / far.sum())))
-    return np.asarray(vectors[chosen], np.float32)
-
-
-def assign_groups(vectors: Floats, centers: Floats) -> NDArray[np.uint8]:
-    """Assign each paper to the group with the nearest center, (papers,)."""
-    assert len(centers) < 256
-    if not len(centers):
-        return np.zeros(len(vectors), np.uint8)
-    return np.asarray(np.argmax(vectors @ centers.T, axis=1), np.uint8)
-
-
-def name_groups(titles: Sequence[str], owners: NDArray[Any], groups: int) -> list[str]:
-    """Name each group of the map's layout by up to three words of its titles; empty for one without titles."""
-    counts: list[Counter[str]] = [Counter() for _ in range(groups)]
-    for title, owner in zip(titles, owners.tolist(), strict=True):
-        counts[owner].update(word for word in set(words_of(title)) if _is_informative(word))
-    totals: Counter[str] = sum(counts, Counter())
-    average = totals.total() / max(groups, 1)
-    return [_name_group(count, totals, average) for count in counts]
-
-
-def _is_informative(word: str) -> bool:
-    """Return whether a title word may name a group."""
-    return len(word) > 2 and word not in _UNINFORMATIVE and not word.isdigit()
-
-
-def _name_group(count: Counter[str], totals: Counter[str], average: float) -> str:
-    """Return the title words of a group with the highest c-TF-IDF, without other forms of the same word."""
-    ranked = sorted(count, key=lambda word: (-count[word] * math.log(1 + average / totals[word]), word))
-    words: list[str] = []
-    for word in ranked:
-        if not any(_same_stem(word, other) for other in words):
-            words.append(word)
-        if len(words) == _NAME_WORDS:
-            break
-    return ", ".join(words)
-
-
-def _same_stem(left: str, right: str) -> bool:
-    """Return whether two title words are likely forms of one.
-
-    >>> _same_stem("networks", "network"), _same_stem("learning", "learned"), _same_stem("cell", "cellular")
-    (True, True, True)
-    >>> _same_stem("protein", "process")
-    False
-    """
-    stem = max(4, min(len(left), len(right)) - 3)
-    return left[:stem] == right[:stem]

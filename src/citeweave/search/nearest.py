@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import Encoder, TorchEncoder, load_encoder
+from citeweave.encoders.light_encoder import keep_light_encoder, open_light_encoder
 from citeweave.encoders.runtimes import AUTO, same_weights
 from citeweave.search.index import Index
 from citeweave.search.query import MAX_TEXT, Hit
@@ -118,8 +119,19 @@ class QueryEncoder:
 
 
 def open_query_encoder(index: Index, model: str | Path | None = None, *, device: str = "auto") -> QueryEncoder:
-    """Load the model of an index to encode queries: from where it was, or from where `model` says it is now."""
-    encoder = load_query_encoder(index, index.locate_model(model), device=device, runtime=index.runtime)
+    """Load the model of an index to encode queries: from where it was, or from where `model` says it is now.
+
+    On a CPU a kept copy of the model is used, which needs no torch; the first call keeps one (`encoders/light_encoder.py`).
+    """
+    where, known = index.locate_model(model), index.provenance
+    weights = known.revision.partition("-")[0] if known else ""
+    encoder: Encoder | None = None
+    if known and device in ("auto", "cpu") and (index.any_runtime or weights == known.revision):
+        encoder = open_light_encoder(where, weights)
+        if encoder is None:
+            loaded = load_encoder(where, device=device)
+            encoder = keep_light_encoder(loaded, where) or loaded
+    encoder = encoder or load_query_encoder(index, where, device=device, runtime=index.runtime)
     return QueryEncoder(index, encoder, any_runtime=index.any_runtime)
 
 
@@ -136,7 +148,10 @@ def load_query_encoder(index: Index, model: str, *, device: str, runtime: str) -
 def search_text(
     index: Index, query_encoder: QueryEncoder, text: str, *, count: int = 10, aspect: str = ""
 ) -> list[Hit]:
-    """Return the papers of an index whose vectors are nearest to that of a text."""
+    """Return the `count` papers of an index whose vectors are nearest to that of a text, the nearest first.
+
+    `query_encoder` is from `open_query_encoder`; `aspect` names a vector space of the model. `answer` uses words, too.
+    """
     check_count(count)
     return _hits(index, nearest_papers(index, query_encoder.encode(text, aspect), count, aspect))
 

@@ -26,6 +26,7 @@ from citeweave.core.errors import UserError
 from citeweave.core.options import Expected, Flag, MaxLength, NotBlank, Old, OneOf, Range, changed, check, parse_table
 
 BYS = ("hybrid", "vectors", "words")
+ORDERS = ("newest", "oldest", "cited")
 MAX_HITS, MAX_OFFSET = 1000, 9000
 """Hits of one page, and hits before it."""
 
@@ -49,7 +50,7 @@ Year = Annotated[int, Range(0, 9999)]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter by year, venue, field and id: which papers a search may return; all by default."""
+    """A filter by year, venue, author, field, keyword, collection and id: which papers a search may return; all by default."""
 
     years: Annotated[
         tuple[Year | None, Year | None],
@@ -62,6 +63,15 @@ class Filter:
 
     fields: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES), Flag("--field")] = ()
     """Only papers of at least one of these fields."""
+
+    authors: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES), Flag("--author")] = ()
+    """Only papers by one of these authors: a last name, or a full name in any order, given names perhaps as initials."""
+
+    keywords: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES), Flag("--keyword")] = ()
+    """Only papers with at least one of these keywords or tags of their source."""
+
+    collections: Annotated[tuple[Name, ...], MaxLength(MAX_NAMES), Flag("--collection")] = ()
+    """Only papers in at least one of these collections or groups of their source."""
 
     ids: Annotated[tuple[Name, ...], MaxLength(MAX_IDS)] = ()
     """Only these papers, where any are named; unknown ids are ignored."""
@@ -179,6 +189,9 @@ class Query:
     where: Filter = field(default_factory=Filter)
     """Which papers may be returned."""
 
+    order: Annotated[str, OneOf("", *ORDERS)] = ""
+    """Order of the papers found: newest, oldest or cited (most cited first); default: best first."""
+
     diversity: Annotated[float, Range(0, 1)] = 0.0
     """How strongly to favor diverse results, from 0 (not at all) to 1."""
 
@@ -207,6 +220,9 @@ class Query:
             raise UserError(f"aspect is {self.aspect!r} and by is 'words'; aspects are spaces of vectors: drop one")
         if self.cite and self.diversity:
             raise UserError("diversity is not for cite; leave it out")
+        if self.order and (self.cite or self.diversity):
+            what = "cite" if self.cite else "diversity"
+            raise UserError(f"order is {self.order!r}, but {what} has an order of its own; leave out one of the two")
 
     @property
     def kinds(self) -> list[str]:
@@ -271,8 +287,8 @@ class Hit:
     title: str
     year: int | None
     score: float
-    """Higher is better: a cosine by vectors and by sentences (the mean over matched pairs), BM25 by words, a
-    sum of both with the best of each as 1 by both (`fuse_rankings`)."""
+    """Higher is better: a cosine by vectors and by sentences (the mean over matched pairs), BM25 by words, 0.7
+    of the cosine plus 0.3 of the share of the query's words by both (`fuse_scores`)."""
 
     row: int
     matches: tuple[MatchedSentence, ...] = ()
@@ -288,8 +304,15 @@ class Hit:
     evidence: CitingEvidence | None = None
     """With `cite`: the nearest sentence that cites the paper, by the same rule; None where none is known."""
 
+    confidence: str = ""
+    """With `cite`: whether the paper, or a sentence that cites it, is close to the draft's: high, low, or none."""
+
     passage: int | None = None
     """With `cite` and `each`: which sentence of the passage it is for."""
+
+    authors: tuple[str, ...] = ()
+    venue: str = ""
+    doi: str = ""
 
     def as_json(self) -> dict[str, Any]:
         payload: dict[str, Any] = {"id": self.id, "title": self.title, "year": self.year}
@@ -297,4 +320,5 @@ class Hit:
         if self.paper_score is not None:
             evidence = self.evidence and {**asdict(self.evidence), "intents": list(self.evidence.intents)}
             payload |= {"paper_score": self.paper_score, "share": self.share, "evidence": evidence}
+            payload["confidence"] = self.confidence
         return payload if self.passage is None else {**payload, "passage": self.passage}

@@ -4,11 +4,8 @@
     >>> best.rows.tolist(), best.scores.tolist()
     ([4, 9], [2.0, 0.5])
 
-    >>> words = RankedRows(np.array([7, 4]), np.array([12.0, 9.0]))
-    >>> vectors = RankedRows(np.array([4, 9]), np.array([0.8, 0.4]))
-    >>> fused = fuse_rankings(words, vectors, 3, name=str)
-    >>> fused.rows.tolist(), fused.scores.round(4).tolist()
-    ([4, 7, 9], [0.9, 0.4, 0.3])
+    >>> fuse_scores(np.array([0.8, 0.4, np.nan]), np.array([0.0, 0.5, 0.5])).round(4).tolist()
+    [0.56, 0.43, 0.5]
 
     scores   0.9  0.8  0.1      papers 0 and 1 are twins, 2 is about something else
     order    0    1    2        diversity 0
@@ -66,6 +63,12 @@ class Ranking(NamedTuple):
     vectors: NDArray[np.float32] | None = None
     """What was compared with the papers, (queries, dimension) in the encoder's own space."""
 
+    confidence: str = "high"
+    """Whether the query's answer is likely among these papers: high, low or none (`confidence.py`)."""
+
+    coverage: float = 0.0
+    """Greatest share of the query's words that one of these papers has, where words and vectors were compared."""
+
 
 def rank_rows(
     rows: NDArray[np.integer[Any]], scores: NDArray[np.floating[Any]], count: int, *, name: Callable[[int], str]
@@ -91,26 +94,21 @@ def rank_rows(
 
 # --- words and vectors -----------------------------------------------------------------------------------
 
-VECTOR_SHARE = 0.6
-"""Share of the vectors in a fused score; `benchmarks/fusion.py` chose it."""
+VECTOR_SHARE = 0.7
+"""Share of the cosine in a fused score; `benchmarks/fusion.py` chose it."""
 
 
-def fuse_rankings(words: RankedRows, vectors: RankedRows, count: int, *, name: Callable[[int], str]) -> RankedRows:
-    """Fuse two rankings into one, the `count` best rows; `name(row)` orders equal scores.
+def fuse_scores(cosines: NDArray[np.float64], coverage: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Fuse the cosines of papers with the share of the query's words that they have; all (papers,).
 
-    A row's score is 0.6 of its cosine plus 0.4 of its score by words, each divided by the best of its ranking and 0 where
-    the ranking does not have the row: a linear combination (Bruch et al., "An analysis of fusion functions for hybrid
-    retrieval", ACM TOIS 2023). Between 0 and 1, but for cosines below 0.
+    The score is 0.7 of the cosine plus 0.3 of the coverage, which is BM25 divided by what it would be for a paper of nothing
+    but the query's words: a linear combination (Bruch et al., "An analysis of fusion functions for hybrid retrieval", ACM
+    TOIS 2023) with the theoretical maximum of BM25 in place of the greatest found. So the words count little where no paper
+    has most of them, as with a long question, and a score does not depend on which other papers there are. A paper
+    without a vector, whose cosine is NaN, is scored by its words alone.
     """
-    parts = [(1 - VECTOR_SHARE) * _by_best(words.scores), VECTOR_SHARE * _by_best(vectors.scores)]
-    rows, places = np.unique(np.concatenate([words.rows, vectors.rows]), return_inverse=True)
-    scores = np.bincount(places, np.concatenate(parts), len(rows)).astype(np.float64)
-    return rank_rows(rows, scores, count, name=name)
-
-
-def _by_best(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide the scores of a ranking by the first one; all count 0 where even that is not above 0."""
-    return scores / scores[0] if len(scores) and scores[0] > 0 else np.zeros(len(scores))
+    fused = VECTOR_SHARE * cosines + (1 - VECTOR_SHARE) * coverage
+    return np.where(np.isnan(cosines), coverage, fused)
 
 
 # --- maximal marginal relevance --------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def rank_by_sentences(
     scores = 1 + rerank(queries, papers, FACET)  # (rows,)
     best = rank_rows(rows, scores, count, name=index.id)
     complete = int(np.count_nonzero(allowed)) <= pool
-    return Ranking(best.rows, best.scores, "sentences", complete, _missing_note(index), queries)
+    return Ranking(best.rows, best.scores, "sentences", complete, _missing_note(index), vectors=queries)
 
 
 def _need_sentences(index: Index) -> None:

@@ -5,13 +5,7 @@
         store.search(queries, 10, Filter(years=(2015, None)), exact=False)
         nearest_in_store(store, index, queries, 10, where=Filter(years=(2015, None)))       as rows of the index
 
-    papers/ or collection     key     63 bits of the hash of the id: the primary key
-                              print   fingerprint: hash of all that was stored of the paper, which reveals a change
-                              id      the text
-                              year    0 where unknown
-                              has_abstract, stub     0 or 1
-                              venue_keys, field_keys hashes of the folded names
-                              vector  float32, length 1 (or zeros)
+    papers/ or collection     a row per paper: `store_columns.py`
     about                     one JSON object: `StoreInfo`
 
 Exact searches compare every vector, approximate ones use what `compact` built; papers added later are compared one by
@@ -38,7 +32,7 @@ the store is asked for more; papers that the store does not have yet are not fou
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -48,49 +42,36 @@ from numpy.typing import NDArray
 from citeweave.core.artifact import explain_version_mismatch
 from citeweave.core.columns import find_keys
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.hash_keys import Keys, hash_spans, mix_keys
+from citeweave.core.hash_keys import hash_spans, mix_keys
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import STUB
-from citeweave.search.filters import filter_rows, fold_name
+from citeweave.search.filters import filter_rows
 from citeweave.search.generation import ChangeCounts
 from citeweave.search.index import Index
 from citeweave.search.nearest import MAX_COUNT, check_count
 from citeweave.search.query import Filter
+from citeweave.search.store_columns import (
+    MAX_TEXT_BYTES,
+    StoreKeys,
+    as_store_keys,
+    name_keys,
+    store_keys,
+    stored_columns,
+)
 from citeweave.vectors.topk import Neighbors
-from citeweave.vectors.vectors import Provenance, id_keys, unit_rows
+from citeweave.vectors.vectors import Provenance, unit_rows
 
-FORMAT, VERSION = "citeweave-store", 1
+FORMAT, VERSION = "citeweave-store", 2
 BATCH_BYTES = 8 << 20
-"""Bytes of vectors written to a database at once; a Milvus server refuses much larger messages."""
+"""Bytes of vectors and texts written to a database at once; a Milvus server refuses much larger messages."""
 
-IDS_PER_EXPRESSION, _MAX_ID_BYTES, _MAX_NAMES = 5000, 60_000, 4000
+_NOT_STORED = ("authors", "keywords", "collections")
+"""Conditions of a filter that only the index can check."""
 
-StoreKeys = NDArray[np.int64]
+IDS_PER_EXPRESSION = 5000
+
 ScoredIds = list[list[tuple[float, str]]]
 """Scores and ids of papers, one list per query."""
-
-
-def as_store_keys(keys: Keys) -> StoreKeys:
-    """Drop the lowest bit of hashes: databases have signed integers only, and not all can read the smallest of them."""
-    return (keys >> np.uint64(1)).astype(np.int64)
-
-
-def store_keys(ids: Sequence[str]) -> StoreKeys:
-    """Return the primary keys of ids in a store, (ids,).
-
-    >>> store_keys(["doi:10.1/x"]).tolist() == store_keys(["doi:10.1/x"]).tolist(), int(store_keys(["a"])[0]) >= 0
-    (True, True)
-    """
-    return as_store_keys(id_keys(list(ids)))
-
-
-def name_keys(names: Sequence[str]) -> list[int]:
-    """Return venues or fields as stores keep and filter them: hashes of the folded names.
-
-    >>> name_keys([" neurips", "NeurIPS"]) == name_keys(["NeurIPS"])
-    True
-    """
-    return sorted(set(store_keys([fold_name(name) for name in names]).tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +175,18 @@ class VectorStore(ABC):
     def add(self, ids: Sequence[str], matrix: NDArray[Any], **attributes: Any) -> None:
         """Add papers in batches, replacing those it already has; of an id given twice the last counts.
 
-        Attributes, each one value per paper and unknown where missing: years, venues, fields, has_abstract, stub, prints.
+        Attributes, each one value per paper and unknown where missing: years, venues, fields, has_abstract, stub, prints,
+        titles, abstracts, authors, other_ids.
         """
         dimension = self.info.provenance.dimension
         if matrix.shape != (len(ids), dimension):
             raise UserError(f"{self.place} holds vectors of {dimension} numbers, not {matrix.shape} for {len(ids)} ids")
-        batch = max(1, BATCH_BYTES // (4 * dimension))
-        for start in range(0, len(ids), batch):
-            part = slice(start, start + batch)
+        texts = attributes.get("abstracts", [""] * len(ids))
+        sizes = np.cumsum([4 * dimension + min(len(text), MAX_TEXT_BYTES) for text in texts], dtype=np.int64)
+        starts = np.unique((sizes - 1) // max(BATCH_BYTES, 4 * dimension), return_index=True)[1].tolist()
+        for part in map(slice, starts, [*starts[1:], len(ids)]):
             own = {name: column[part] for name, column in attributes.items()}
-            self.upsert(_stored_columns(ids[part], matrix[part], own))
+            self.upsert(stored_columns(ids[part], matrix[part], own))
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete papers from the store by id; unknown ids are ignored."""
@@ -263,43 +246,6 @@ class VectorStore(ABC):
     def close(self) -> None: ...
 
 
-def _stored_columns(ids: Sequence[str], matrix: NDArray[Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a batch of papers as a database writes them, by column; refuse ids and vectors that none takes."""
-    # lone surrogates are replaced as everywhere else: no database takes them
-    texts = [id if id.isascii() else id.encode("utf-8", "replace").decode() for id in ids]
-    keys = store_keys(texts)
-    _, last = np.unique(keys[::-1], return_index=True)
-    distinct = np.sort(len(keys) - 1 - last)
-    vectors = np.ascontiguousarray(unit_rows(np.asarray(matrix[distinct], np.float64)), np.float32)
-    stored_ids = [texts[row] for row in distinct.tolist()]
-    for id, vector in zip(stored_ids, vectors, strict=True):
-        if not np.isfinite(vector).all():
-            raise UserError(
-                f"the vector of {id[:80]!r} has numbers that are not finite; a store takes none of this batch"
-            )
-        if len(id.encode()) > _MAX_ID_BYTES:
-            raise UserError(f"the id {id[:40]!r}… is longer than the {_MAX_ID_BYTES:,} bytes that a store takes")
-
-    def numbers(name: str, dtype: type) -> NDArray[Any]:
-        return np.asarray(known.get(name, np.zeros(len(ids))))[distinct].astype(dtype)
-
-    def hashed_names(name: str) -> list[list[int]]:
-        lists = known.get(name, [()] * len(ids))
-        return [name_keys(lists[row])[:_MAX_NAMES] for row in distinct.tolist()]
-
-    return {
-        "key": keys[distinct],
-        "print": as_store_keys(numbers("prints", np.uint64)),
-        "id": stored_ids,
-        "year": numbers("years", np.int16),
-        "has_abstract": numbers("has_abstract", np.int8),
-        "stub": numbers("stub", np.int8),
-        "venue_keys": hashed_names("venues"),
-        "field_keys": hashed_names("fields"),
-        "vector": vectors,
-    }
-
-
 def filter_expressions(where: Filter | None, dialect: Dialect, *, block: int = IDS_PER_EXPRESSION) -> list[str]:
     """Write a filter as expressions of a database, of which a paper passes at most one; none where no paper can pass.
 
@@ -323,6 +269,8 @@ def filter_expressions(where: Filter | None, dialect: Dialect, *, block: int = I
 
 def _conditions(where: Filter, dialect: Dialect) -> list[str]:
     """Return a filter's conditions on years, names and marks; integers and fixed words only."""
+    if unstored := [name for name in _NOT_STORED if getattr(where, name)]:
+        raise UserError(f"where has {unstored[0]}, which a store does not know; search the index itself")
     first, last = where.years
     if (first is not None or last is not None) and not first:
         first = 1  # 0 stands for an unknown year, which is in no range
@@ -402,6 +350,10 @@ def _stored_fields(index: Index, rows: NDArray[np.int64]) -> dict[str, Any]:
         "fields": [text.splitlines() for text in index.fields.take(rows)],
         "has_abstract": index.abstracts.lengths()[rows] > 0,
         "stub": (index.flags[rows] & STUB) != 0,
+        "titles": index.titles.take(rows),
+        "abstracts": index.abstracts.take(rows),
+        "authors": [text.splitlines() for text in index.authors.take(rows)],
+        "other_ids": [text.splitlines() for text in index.other_ids.take(rows)],
     }
 
 
@@ -467,13 +419,13 @@ def _valid_matches(
 
 
 def _filter_by_own_ids(index: Index, where: Filter) -> Filter:
-    """Return the same filter with every paper named by its own id, under which stores know it."""
+    """Return the part of a filter that a store knows, with every paper named by its own id, under which stores know it."""
 
     def own(ids: tuple[str, ...]) -> tuple[str, ...]:
         rows = index.rows(ids).tolist() if ids else []
         return tuple(index.id(row) if row >= 0 else id for id, row in zip(ids, rows, strict=True))
 
-    return replace(where, ids=own(where.ids), not_ids=own(where.not_ids))
+    return replace(where, ids=own(where.ids), not_ids=own(where.not_ids), authors=(), keywords=(), collections=())
 
 
 def refuse_aspect(aspect: str) -> None:

@@ -29,16 +29,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import TextColumn, open_numbers
+from citeweave.core.compiled import compiled, numba_is_loaded
 from citeweave.core.errors import ArtifactError
 from citeweave.core.ragged import to_offsets
 from citeweave.search.rankings import RankedRows, rank_rows
@@ -58,6 +58,8 @@ def searchable_text(title: str, abstract: str) -> str:
 # --- the inverted index, opened ------------------------------------------------------------------------
 
 ABSENT = -1
+_FEW_WORDS, _FEW_POSTINGS = 50, 1 << 20
+"""Words that Python finds, and postings of a word that NumPy adds, sooner than numba is loaded."""
 _PAST_UTF8 = b"\xff"
 """No UTF-8 text has this byte: it sorts behind whatever may follow a prefix."""
 
@@ -105,12 +107,13 @@ class WordTable:
         """Return the place of each word among the sorted words, -1 where no paper has it; (words,)."""
         data = np.frombuffer(b"".join(words), np.uint8)
         offsets = to_offsets([len(word) for word in words])
-        return np.asarray(_find(self.words.data, self.words.offsets, data, offsets))
+        run = _find.small if len(words) <= _FEW_WORDS else _find
+        return np.asarray(run(self.words.data, self.words.offsets, data, offsets))
 
     def prefix_range(self, prefix: bytes) -> tuple[int, int]:
         """Return the places from which and before which the sorted words begin with a prefix."""
         ends = (np.frombuffer(word, np.uint8) for word in (prefix, prefix + _PAST_UTF8))
-        low, high = (_lower_bound(self.words.data, self.words.offsets, end) for end in ends)
+        low, high = (_lower_bound.small(self.words.data, self.words.offsets, end) for end in ends)
         return low, high
 
     def postings(self, place: int) -> Postings:
@@ -132,7 +135,7 @@ def _open_marks(path: Path) -> NDArray[Any]:
     return open_numbers(path, MARK_TYPES[-1])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _before(data: NDArray[np.uint8], start: int, end: int, word: NDArray[np.uint8]) -> bool:
     """Return whether data[start:end] sorts before a word."""
     for i in range(min(end - start, len(word))):
@@ -141,7 +144,7 @@ def _before(data: NDArray[np.uint8], start: int, end: int, word: NDArray[np.uint
     return end - start < len(word)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _lower_bound(data: NDArray[np.uint8], offsets: NDArray[np.int64], word: NDArray[np.uint8]) -> int:
     """Return the place of the first sorted word that is not before a given one."""
     low, high = 0, len(offsets) - 1
@@ -154,7 +157,7 @@ def _lower_bound(data: NDArray[np.uint8], offsets: NDArray[np.int64], word: NDAr
     return low
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _find(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], wanted: NDArray[np.uint8], ends: NDArray[np.int64]
 ) -> NDArray[np.int64]:
@@ -207,26 +210,51 @@ class WordStatistics:
         return 0 if place == ABSENT else int(self._words.starts[place + 1] - self._words.starts[place])
 
     def weight(self, word: bytes) -> float:
-        """Return the BM25 weight (idf) of a word, 0 where no paper has it."""
-        papers = self.frequency(word)
-        return _lucene_idf(papers, self._words.size) if papers else 0.0
+        """Return the BM25 weight (idf) of a word: the rarer, the higher, the highest where no paper has it."""
+        return _lucene_idf(self.frequency(word), self._words.size)
 
 
-def search_words(index: WordIndex, query: str, count: int, *, allowed: Mask | None = None) -> RankedRows:
-    """Rank the papers that share words with a query by BM25; `allowed`, (size,), masks those that count."""
+class WordMatches(NamedTuple):
+    """How well every paper of an index matches the words of a query."""
+
+    scores: NDArray[np.float64]
+    """BM25 of every paper, (size,); 0 where it shares no word with the query or is not allowed."""
+
+    limit: float
+    """BM25 of a paper that had nothing but the query's words: the sum of their weights, of unknown words too."""
+
+    def best(self, count: int, *, name: Callable[[int], str]) -> RankedRows:
+        """Rank the papers that share words with the query by BM25."""
+        matching = np.flatnonzero(self.scores)
+        return rank_rows(matching, self.scores[matching], count, name=name)
+
+    def coverage(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+        """Return the share of the query's words that papers have, by weight: their BM25 divided by the limit, (rows,)."""
+        return self.scores[rows] / self.limit if self.limit else np.zeros(len(rows))
+
+
+def match_words(index: WordIndex, query: str, *, allowed: Mask | None = None) -> WordMatches:
+    """Match the words of a query with all papers by BM25; `allowed`, (size,), masks those that count."""
     words, statistics = index.words, index.words.statistics
     # in the order of the words, so that a paper's sum is the same for every order of a query
     query_words = {word.encode("utf-8", "replace"): times for word, times in sorted(Counter(words_of(query)).items())}
     weights = {word: times * statistics.weight(word) for word, times in query_words.items()}
-    weights = {word: weight for word, weight in weights.items() if weight > 0}
+    limit = sum(weights.values())
     mask = np.ones(words.size, np.bool_) if allowed is None else allowed
     scores = np.zeros(words.size)
     for place, weight in zip(words.find(list(weights)).tolist(), weights.values(), strict=True):
+        if place == ABSENT:
+            continue
         postings = words.postings(place)
-        if not _add_scores(postings.rows, postings.marks, mask, statistics.norms, weight, scores):
+        add = _add_scores if numba_is_loaded() or len(postings.rows) > _FEW_POSTINGS else _add_few_scores
+        if not add(postings.rows, postings.marks, mask, statistics.norms, weight, scores):
             raise words.damaged()
-    matching = np.flatnonzero(scores)
-    return rank_rows(matching, scores[matching], count, name=index.id)
+    return WordMatches(scores, limit)
+
+
+def search_words(index: WordIndex, query: str, count: int, *, allowed: Mask | None = None) -> RankedRows:
+    """Rank the papers that share words with a query by BM25; `allowed`, (size,), masks those that count."""
+    return match_words(index, query, allowed=allowed).best(count, name=index.id)
 
 
 def length_norm(length: Any, mean: float) -> Any:
@@ -243,7 +271,20 @@ def _lucene_idf(papers_with_word: int, papers: int) -> float:
     return math.log(1 + (papers - papers_with_word + 0.5) / (papers_with_word + 0.5))
 
 
-@numba.njit(cache=True, nogil=True)
+def _add_few_scores(
+    rows: NDArray[np.int32], marks: NDArray[Any], mask: Mask, norms: NDArray[np.float64], weight: float,
+    scores: NDArray[np.float64],
+) -> bool:  # fmt: skip
+    """Add one word's BM25 part as `_add_scores` does, with the same numbers, by NumPy."""
+    if len(rows) and not (rows.min() >= 0 and rows.max() < len(scores)):
+        return False
+    counted = mask[rows]
+    chosen, times = rows[counted], (marks[counted] >> 1).astype(np.float64)
+    scores[chosen] += weight * times / (norms[chosen] + times)
+    return True
+
+
+@compiled()
 def _add_scores(
     rows: NDArray[np.int32], marks: NDArray[Any], mask: Mask, norms: NDArray[np.float64], weight: float,
     scores: NDArray[np.float64],
@@ -313,7 +354,7 @@ def _complete(index: WordIndex, before: str, begun: str, max_words: int) -> list
 def _suggest_titles(index: WordIndex, words: Sequence[str], max_titles: int, *, complete: bool) -> list[Suggestion]:
     """Suggest the titles that best continue the typed words."""
     ranked: list[tuple[tuple[bool, bool, int, str], str, int]] = []
-    for row in _shortest_titles(index, words, complete=complete):
+    for row in titles_with_words(index, words, complete=complete):
         title = index.titles[row]
         rank = _rank_title(title, words, complete=complete)
         if rank is not None:
@@ -324,7 +365,7 @@ def _suggest_titles(index: WordIndex, words: Sequence[str], max_titles: int, *, 
     return list(titles.values())[:max_titles]
 
 
-def _shortest_titles(index: WordIndex, words: Sequence[str], *, complete: bool) -> list[int]:
+def titles_with_words(index: WordIndex, words: Sequence[str], *, complete: bool = True) -> list[int]:
     """Return the rows of papers whose titles have all typed words: the shortest titles, ties by id."""
     rows = np.flatnonzero(_with_all_words(index.words, words, complete=complete))
     lengths = index.titles.lengths()[rows]
@@ -344,8 +385,10 @@ def _with_all_words(words: WordTable, typed: Sequence[str], *, complete: bool) -
             low, high = (place, place + 1) if place != ABSENT else (0, 0)
         part = slice(int(words.starts[low]), int(words.starts[high]))
         having = np.zeros(words.size, np.bool_)
-        if not _mark_titles(words.rows[part], words.marks[part], having):
+        rows = words.rows[part][(words.marks[part] & 1) == 1]
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < words.size:
             raise words.damaged()
+        having[rows] = True
         mask &= having
     return mask
 
@@ -364,14 +407,3 @@ def _rank_title(title: str, typed: Sequence[str], *, complete: bool) -> tuple[bo
         return None
     line, phrase = f" {' '.join(words)} ", f" {' '.join(typed)}{' ' if complete else ''}"
     return not line.startswith(phrase), phrase not in line, len(title)
-
-
-@numba.njit(cache=True, nogil=True)
-def _mark_titles(rows: NDArray[np.int32], marks: NDArray[Any], having: Mask) -> bool:
-    """Mark the papers that have a word in the title; False where a row is not in the index."""
-    for i in range(len(rows)):
-        if rows[i] < 0 or rows[i] >= len(having):
-            return False
-        if marks[i] & 1:
-            having[rows[i]] = True
-    return True

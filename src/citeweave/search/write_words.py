@@ -30,11 +30,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import NumberWriter, TextWriter, open_numbers, release, write_numbers
+from citeweave.core.compiled import compiled
 from citeweave.core.ragged import to_offsets
 from citeweave.vectors.bm25 import STOP_WORDS
 
@@ -91,7 +91,7 @@ def _width(code: int) -> int:
     return 1 if code < 0x80 else 2 if code < 0x800 else 3
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _lower_words(data: NDArray[np.uint8], offsets: NDArray[np.int64], small: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Lower letters and blank other characters beyond ASCII, in place; return which texts need Python's own rule."""
     odd = np.zeros(len(offsets) - 1, np.bool_)
@@ -236,7 +236,7 @@ class Vocabulary:
     _places: Places
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _fill_slots(hashes: NDArray[np.uint64], words: int, slots: Ints) -> None:
     """Fill the hash table of the vocabulary with its words."""
     last = np.uint64(len(slots) - 1)
@@ -247,7 +247,7 @@ def _fill_slots(hashes: NDArray[np.uint64], words: int, slots: Ints) -> None:
         slots[slot] = term
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _find_or_add(
     letters: Bytes, ends: Places, hashes: NDArray[np.uint64], slots: Ints, words: int, end: int, state: np.uint64
 ) -> int:
@@ -276,7 +276,7 @@ def _find_or_add(
     return words
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count_words(
     data: Bytes, offsets: Places, first: int, first_row: int, small: Bytes, letters: Bytes, ends: Places,
     hashes: NDArray[np.uint64], slots: Ints, papers: Ints, seen_rows: Ints, places: Places, words: int, stops: int,
@@ -419,7 +419,7 @@ def _merge_postings(scratch: Path, folder: Path, plan: _PostingPlan, max_mark: i
     mark_writer.close()
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _place_postings(
     terms: Ints, rows: Ints, marks: NDArray[np.uint32], ranks: Ints, low: int, places: Places,
     out_rows: Ints, out_marks: NDArray[Any],

@@ -15,7 +15,7 @@ A paper may have no sentence. Does not compute sentence vectors or compare them:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,16 @@ class SentenceVectors:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and int(self.rows([id])[0]) >= 0
+
+    def __getitem__(self, id: str) -> NDArray[Any]:
+        """Return the sentence vectors of a paper by its id, (sentences, dimension)."""
+        return self.sentences(int(self.rows_of_all([id])[0]))
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return map(self.sentences, range(len(self)))
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Return which row of the sentence vectors each paper id has, -1 where the paper is not among them."""

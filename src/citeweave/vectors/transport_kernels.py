@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.executor import run_in_threads
 from citeweave.vectors.transport import COOLING, ENTROPY, MAX_STEPS, TOLERANCE, WARM_ERROR
 
@@ -52,7 +52,7 @@ def transport_plan(costs: Doubles, *, temperature: float) -> Doubles:
     return plan
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _solve_range(
     costs: Doubles, starts: Longs, lengths: Longs, widths: Longs, temperature: float, out: Doubles
 ) -> None:
@@ -70,7 +70,7 @@ def _solve_range(
         out[pair] = _solve_pair(cost[:rows, :columns], plan, matrix, vectors, temperature)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _solve_pair(cost: Doubles, plan: Doubles, matrix: Doubles, vectors: Doubles, temperature: float) -> float:
     """Return the transport distance of one pair, and leave its plan in the first rows and columns of `plan`."""
     rows, columns = cost.shape
@@ -106,7 +106,7 @@ def _solve_pair(cost: Doubles, plan: Doubles, matrix: Doubles, vectors: Doubles,
     return _round_pair(cost, plan, supply, demand, vectors)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _masses(
     cost: Doubles, supply: Doubles, log_demand: Doubles, demand: Doubles, temperature: float
 ) -> tuple[float, float]:
@@ -136,7 +136,7 @@ def _masses(
     return low, high
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _pair_shares(cost: Doubles, log_demand: Doubles, potentials: Doubles, entropy: float, shares: Doubles) -> None:
     """Compute the share of its mass that each row sends to each column, for one pair."""
     rows, columns = cost.shape
@@ -155,7 +155,7 @@ def _pair_shares(cost: Doubles, log_demand: Doubles, potentials: Doubles, entrop
             shares[i, j] *= inverse_total
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _pair_newton(
     shares: Doubles, supply: Doubles, sums: Doubles, error: Doubles, matrix: Doubles, step: Doubles, rows: int
 ) -> None:
@@ -186,7 +186,7 @@ def _pair_newton(
             step[j] *= step[j] * error[j]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _eliminate(matrix: Doubles, right: Doubles) -> bool:
     """Solve Newton's equations for `right` in place by L D L^T; False where the matrix is not positive definite."""
     columns = len(right)
@@ -207,7 +207,7 @@ def _eliminate(matrix: Doubles, right: Doubles) -> bool:
     return True
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _round_pair(cost: Doubles, plan: Doubles, supply: Doubles, demand: Doubles, vectors: Doubles) -> float:
     """Round the plan of one pair as `round_to_marginals` does, and return its transport distance."""
     rows, columns = cost.shape

@@ -10,6 +10,8 @@
     ...     vectors = writer.finish()
     >>> vectors.rows(["s2:2", "s2:3"]).tolist(), vectors.take(["s2:2"]).tolist()
     ([1, -1], [[0.0, 1.0]])
+    >>> vectors["s2:2"].tolist(), vectors[0].tolist(), "s2:3" in vectors, len(vectors)
+    ([0.0, 1.0], [1.0, 0.0], False, 2)
 
 Does not embed or compare papers. `Vectors.open` refuses folders of int8 or binary vectors (`compressed.py`) and of
 sentence vectors (`sentence_vectors.py`), which share the provenance and the lookup of ids with this file.
@@ -166,6 +168,9 @@ class RowsByPaper:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and int(self.rows([id])[0]) >= 0
+
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each paper id, -1 where the folder has no vector of that paper."""
         return self._keys().find(id_keys(as_texts(ids, "ids")))
@@ -195,7 +200,13 @@ class RowsByPaper:
 
 
 class Vectors(RowsByPaper):
-    """The paper vectors of a folder; `matrix` is memory-mapped, so opening is cheap."""
+    """Paper vectors: one row of numbers per paper in a folder, found by paper id; `embed_papers` makes them.
+
+        vectors = Vectors.open("vectors/")
+        vectors["doi:10.1/x"], vectors.take(["a", "b"]), "a" in vectors, vectors.matrix.shape
+
+    `matrix` is memory-mapped, so opening is cheap.
+    """
 
     kind_and_version = KIND, VERSION
 
@@ -203,6 +214,14 @@ class Vectors(RowsByPaper):
         self.provenance, rows = read_provenance(folder, manifest)
         super().__init__(folder, manifest)
         self.matrix = open_matrix(folder / "matrix.npy", self.provenance.dtype, (rows, self.provenance.dimension))
+
+    def __repr__(self) -> str:
+        size = f"{len(self):,} papers, dimension {self.provenance.dimension}"
+        return f"Vectors({str(self.folder)!r}: {size}, by {self.provenance.label})"
+
+    def __getitem__(self, key: int | str | slice) -> NDArray[Any]:
+        """Return the vector of a paper by its id or row, (dimension,), or those of a slice of rows, (rows, dimension)."""
+        return np.asarray(self.matrix[self.rows_of_all([key])[0] if isinstance(key, str) else key])
 
     def take(self, ids: Sequence[str]) -> NDArray[Any]:
         """Return the vectors of these papers, (ids, dimension); a paper without vector is an error."""

@@ -28,8 +28,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, require
 from citeweave.core.executor import available_cores, run_range_in_threads
 from citeweave.core.randomness import stream
@@ -334,7 +334,7 @@ class TorchScan:
 # --- compiled -----------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def kth_largest(values: Floats, count: int, k: int) -> np.float32:
     """Return the k-th largest (k from 1) of the first `count` scores, reordered so that the k largest come first.
 
@@ -364,7 +364,7 @@ def kth_largest(values: Floats, count: int, k: int) -> np.float32:
     return value
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _shrink(
     scores: Floats, positions: Ints, count: int, k: int, margin: float, scratch: Floats
 ) -> tuple[int, np.float32]:
@@ -379,7 +379,7 @@ def _shrink(
     return kept, cut
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _highest(line: Floats, chunk: int) -> np.float32:
     # four at a time: one maximum after the other would wait for the one before
     a, b, c, d = line[chunk, 0], line[chunk, 1], line[chunk, 2], line[chunk, 3]
@@ -390,7 +390,7 @@ def _highest(line: Floats, chunk: int) -> np.float32:
     return highest
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def filter_tile(
     tile: Floats, start: int, width: int, k: int, room: int, itself: Ints, margins: Doubles, cuts: Floats, counts: Longs,
     scores: Floats, positions: Ints, low: int, high: int,
@@ -422,7 +422,7 @@ def filter_tile(
         counts[query], cuts[query] = count, cut
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def raise_cuts(k: int, margins: Doubles, cuts: Floats, counts: Longs, scores: Floats, low: int, high: int) -> None:
     """Set each query's cut by a scan kernel: the k-th best score kept, less the margin; discard what was kept."""
     for query in range(low, high):

@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from citeweave.core.columns import NumberWriter, open_numbers
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.vectors.topk.kernels import (
     SCAN_CHUNK,
@@ -165,7 +165,7 @@ def _encode(matrix: NDArray[Any], start: int) -> tuple[NDArray[Any], ...]:
     return codes, scales, errors, norms
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _quantize(vectors: Floats, norms: Doubles, codes: Bytes, scales: Floats, bounds: Doubles) -> None:
     """A row of zeros has codes and a scale of zero."""
     for row in range(len(vectors)):
@@ -223,7 +223,7 @@ class QueryCodes:
 # --- approximate cosines, compiled ----------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sums_by_halves(codes: Bytes, start: int, stop: int, high: Bytes, low: Bytes, sums: Ints) -> None:
     """Compute products of codes and query by two int8 products per number: SDOT on ARM."""
     width = codes.shape[1]
@@ -237,7 +237,7 @@ def _sums_by_halves(codes: Bytes, start: int, stop: int, high: Bytes, low: Bytes
         sums[row - start] = upper * HIGH + lower
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sums_by_words(codes: Bytes, start: int, stop: int, words: Words, sums: Ints) -> None:
     """Compute products of codes and query by one int16 product per number, summed in pairs: VPMADDWD on x86."""
     width = codes.shape[1]
@@ -249,7 +249,7 @@ def _sums_by_words(codes: Bytes, start: int, stop: int, words: Words, sums: Ints
         sums[row - start] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def approximate_cosines(
     codes: Bytes, scales: Floats, start: int, stop: int, words: Words, halves: Bytes, unit: float, by_halves: bool,
     sums: Ints, out: Floats,
@@ -286,7 +286,7 @@ def halves_are_faster() -> bool:
     return min(seconds(True) for _ in range(8)) < min(seconds(False) for _ in range(8))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def scan_codes(
     codes: Bytes, scales: Floats, allowed: Flags, start: int, stop: int, words: Words, halves: Bytes, units: Doubles,
     by_halves: bool, itself: Longs, approximate: Floats, best: Keys, floors: Keys,

@@ -33,9 +33,9 @@ from itertools import pairwise
 from typing import Any, Unpack
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, choose
 from citeweave.core.executor import run_range_in_threads
 from citeweave.core.progress import QUIET, Reporter
@@ -79,6 +79,7 @@ from citeweave.vectors.topk.request import (
     check_request,
 )
 from citeweave.vectors.topk.scan import Queries, Rows, best_keys, can_scan, memory_for
+from citeweave.vectors.topk.small_pool import is_small_search, nearest_in_small_pool
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -154,6 +155,10 @@ def search_blocks(
 
 def nearest(pool: NDArray[Any], queries: NDArray[Any], k: int, **options: Unpack[TopkOptions]) -> Neighbors:
     """Search the k nearest vectors of each query, the nearest first: the band (0, k]; options as in `search`."""
+    if not set(options) - {"allowed", "itself", "codes", "exact"} and is_small_search(pool, queries, k):
+        near = nearest_in_small_pool(pool, queries, k, options.get("allowed"), options.get("itself"))
+        if near is not None:
+            return near
     return search(pool, queries, [Band(0, k)], **options)[0]
 
 
@@ -357,7 +362,7 @@ class ExactRanker:
         )
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _rescore(
     queries: Floats, norms: Doubles, owners: Longs, vectors: Floats, lengths: Doubles, positions: Ints, metric: int,
     out: Keys,
@@ -369,7 +374,7 @@ def _rescore(
         out[at] = key(score, positions[at])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _place(
     keys: Keys, ends: Longs, skip: Longs, take: Longs, columns: Longs, positions: Ints, scores: Floats, low: int, high: int
 ) -> None:  # fmt: skip
@@ -391,7 +396,7 @@ def _place(
                 positions[query, columns[band] + at] = row_of(one)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def find_windows(
     scores: Floats, counts: Longs, cuts: Floats, margins: Doubles, depths: Longs, ranks: Longs, bands: Longs,
     edges: Doubles, above: Longs, sizes: Longs, proved: Flags, low: int, high: int,
@@ -433,7 +438,7 @@ def find_windows(
             above[query, band], sizes[query, band] = better, inside - better
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def collect(
     scores: Floats, positions: Ints, counts: Longs, edges: Doubles, ends: Longs, out: Ints, low: int, high: int
 ) -> None:

@@ -17,8 +17,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import extending, njit, types
 from numpy.typing import NDArray
+
+from citeweave.core.compiled import before_compiling, compiled
 
 COSINE, DOT, L2 = 0, 1, 2
 """The metrics' codes in compiled loops."""
@@ -57,14 +58,17 @@ def finite_single(number: Any) -> Any:
     raise NotImplementedError
 
 
-@extending.overload(single)
-def _single(number: Any) -> Any:
-    return _from_half if number == types.int16 else _unchanged
+@before_compiling
+def _overload_rows() -> None:
+    from numba import extending, types
 
+    @extending.overload(single)
+    def _single(number: Any) -> Any:
+        return _from_half if number == types.int16 else _unchanged
 
-@extending.overload(finite_single)
-def _finite_single(number: Any) -> Any:
-    return _from_finite_half if number == types.int16 else _unchanged
+    @extending.overload(finite_single)
+    def _finite_single(number: Any) -> Any:
+        return _from_finite_half if number == types.int16 else _unchanged
 
 
 def _unchanged(number: Any) -> Any:
@@ -81,14 +85,14 @@ def _from_half(number: Any) -> Any:
     return value if abs(value) < NOT_HALF else np.float32(np.inf)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def widen(line: Any, out: Floats) -> None:
     """Copy a row of float16 bits or float32 as float32."""
     for at in range(len(out)):
         out[at] = single(line[at])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _widen_rows(matrix: Words, out: Floats) -> None:
     for row in range(len(out)):
         widen(matrix[row], out[row])
@@ -122,13 +126,13 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 # --- exact scores and their order ----------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _term(one: float, other: float, metric: int) -> np.float64:
     difference = np.float64(one) - np.float64(other)
     return difference * difference if metric == L2 else np.float64(one) * np.float64(other)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def exact_score(query: Floats, vector: Floats, norms: float, metric: int) -> np.float32:
     """Compute one vector's exact top-k score by a kernel: summed in float64 in a fixed order; higher is nearer.
 
@@ -149,7 +153,7 @@ def exact_score(query: Floats, vector: Floats, norms: float, metric: int) -> np.
     return np.float32(total)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def norm_of(vector: Any) -> float:
     """Return the length of a vector in float64 by a compiled kernel; not finite if one of its numbers is not."""
     a = b = c = d = 0.0
@@ -162,20 +166,20 @@ def norm_of(vector: Any) -> float:
     return math.sqrt((a + b) + (c + d))
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _square(number: Any) -> np.float64:
     value = np.float64(single(number))
     return value * value
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def measure(vectors: Any, norms: Doubles) -> None:
     """Compute the lengths of vectors (float32, or float16 bits as int16) into `norms`."""
     for row in range(len(vectors)):
         norms[row] = norm_of(vectors[row])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def key(score: np.float32, row: int) -> np.uint64:
     """Return the sort key of a score and a row: smaller for a better score, and for equal scores for a smaller row."""
     bits = np.float32(score + np.float32(0)).view(np.uint32)  # -0 becomes 0
@@ -183,7 +187,7 @@ def key(score: np.float32, row: int) -> np.uint64:
     return (np.uint64(descending) << _HALF) | np.uint64(row)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def score_of(one: np.uint64) -> np.float32:
     """Return the score in a sort key."""
     descending = np.uint32(one >> _HALF)
@@ -191,13 +195,13 @@ def score_of(one: np.uint64) -> np.float32:
     return np.uint32(bits).view(np.float32)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def row_of(one: np.uint64) -> np.int32:
     """Return the row in a sort key."""
     return np.int32(one & _LOW)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def push(heap: Keys, count: int, one: np.uint64) -> int:
     """Push a key onto a top-k kernel's heap of the smallest keys, the largest heap[0]; return how many it holds now."""
     size = len(heap)
@@ -231,7 +235,7 @@ def push(heap: Keys, count: int, one: np.uint64) -> int:
 # "reassoc" lets the compiler sum in several registers at once; approximate sums may be in any order
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def approximate_dot(line: Any, query: Floats) -> np.float32:
     total = np.float32(0)
     for at in range(len(query)):
@@ -239,7 +243,7 @@ def approximate_dot(line: Any, query: Floats) -> np.float32:
     return total
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def approximate_dot_and_square(line: Any, query: Floats) -> tuple[np.float32, np.float32]:
     """Return line . query and line . line by a compiled kernel, in one pass."""
     total = square = np.float32(0)
@@ -250,7 +254,7 @@ def approximate_dot_and_square(line: Any, query: Floats) -> tuple[np.float32, np
     return total, square
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def approximate_squared_distance(line: Any, query: Floats) -> np.float32:
     total = np.float32(0)
     for at in range(len(query)):
@@ -272,7 +276,7 @@ _LARGE_HALF = np.float32(0.99) * NOT_HALF**2
 """Below the squared length of any float16 row with a number that is not finite."""
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def push_chunk(line: Floats, first: int, itself: int, heap: Keys, count: int, floor: np.uint64) -> int:
     """Push the rows of a chunk, which begins at `first`, onto the heap of a query's best; return its size."""
     if first <= itself < first + len(line):
@@ -292,7 +296,7 @@ def push_chunk(line: Floats, first: int, itself: int, heap: Keys, count: int, fl
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def scan_rows(
     matrix: Any, allowed: Flags, start: int, stop: int, vectors: Floats, directions: Floats, norms: Doubles, metric: int,
     itself: Longs, approximate: Floats, best: Keys, floors: Keys, broken: Longs,
@@ -332,7 +336,7 @@ def scan_rows(
     return longest
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _are_usual(sums: Floats, squares: Floats, start: int, stop: int, metric: int, itemsize: int) -> bool:
     """Return whether the float32 sums of rows start to stop of a chunk neither underflowed nor overflowed."""
     largest = _LARGE if itemsize == 4 or metric == L2 else _LARGE_HALF
@@ -348,7 +352,7 @@ def _are_usual(sums: Floats, squares: Floats, start: int, stop: int, metric: int
     return usual == stop - start
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _scores_of_sums(
     sums: Floats, squares: Floats, start: int, stop: int, norms: Doubles, metric: int, out: Floats
 ) -> float:
@@ -374,7 +378,7 @@ def _scores_of_sums(
 # these loops do nothing but sum: with branches around them LLVM's code is half as fast
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sums_of_one(
     matrix: Any, allowed: Flags, first: int, last: int, query: Floats, metric: int, sums: Floats, squares: Floats
 ) -> None:
@@ -388,7 +392,7 @@ def _sums_of_one(
             sums[row - first], squares[row - first] = approximate_dot_and_square(matrix[row], query)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sums_of_several(
     matrix: Any, allowed: Flags, first: int, last: int, queries: Floats, metric: int, buffer: Floats, sums: Floats,
     squares: Floats,
@@ -407,7 +411,7 @@ def _sums_of_several(
                 sums[query, row - first] = approximate_dot(buffer, queries[query])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def find_likely(
     approximate: Floats, errors: Floats, start: int, stop: int, of_row: float, of_score: float, constant: float, threshold: float,
     likely: Ints,
@@ -442,7 +446,7 @@ def find_likely(
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def score_rows(matrix: Any, rows: Ints, query: Floats, norm: float, metric: int, keys: Keys) -> None:
     """Score rows exactly by a scan kernel: keys[i] = the sort key of row rows[i]."""
     line = np.empty(matrix.shape[1], np.float32)
@@ -452,7 +456,7 @@ def score_rows(matrix: Any, rows: Ints, query: Floats, norm: float, metric: int,
         keys[at] = key(exact_score(query, line, norm * length, metric), rows[at])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def split_keys(keys: Keys, rows: Ints, scores: Floats) -> None:
     """Split sort keys into rows and scores."""
     for at in range(len(keys)):

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, choose
 from citeweave.core.executor import run_in_threads
 from citeweave.core.ragged import to_offsets
@@ -228,7 +228,7 @@ def inverse(values: Doubles) -> Doubles:
     return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _scale(vectors: Floats, width: int, factors: Doubles) -> None:
     """Multiply the first `width` numbers of each vector by its factor, rounding once."""
     for row in range(len(factors)):

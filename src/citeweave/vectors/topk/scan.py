@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, choose
 from citeweave.core.executor import run_in_threads
 from citeweave.core.ragged import owners_of
@@ -384,7 +384,7 @@ def _widened(matrix: NDArray[Any]) -> NDArray[Any]:
     return matrix.astype(np.float32 if matrix.dtype == np.float16 else np.float64)
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _score_pairs(queries: Any, pool: Any, owners: Longs, rows: Longs, metric: int, out: Doubles) -> None:
     last, length = -1, 0.0
     for pair in range(len(rows)):
@@ -407,7 +407,7 @@ def _score_pairs(queries: Any, pool: Any, owners: Longs, rows: Longs, metric: in
 # "reassoc" lets the compiler sum in several registers at once; the order is the same for every pair
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _product(one: NDArray[Any], other: NDArray[Any]) -> float:
     total = 0.0
     for at in range(len(one)):
@@ -415,7 +415,7 @@ def _product(one: NDArray[Any], other: NDArray[Any]) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _squared_distance(one: NDArray[Any], other: NDArray[Any]) -> float:
     total = 0.0
     for at in range(len(one)):

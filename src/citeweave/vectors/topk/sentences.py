@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError
 from citeweave.core.executor import run_in_threads
 from citeweave.core.ragged import Ragged
@@ -175,7 +175,7 @@ def _score(papers: _Papers, queries: Queries, chosen: Ints) -> BestPapers:
 # --- compiled ------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _scan_papers(
     codes: Bytes, scales: Floats, errors: Floats, offsets: Longs, allowed: Flags, start: int, stop: int, words: Words,
     halves: Bytes, units: Doubles, by_halves: bool, approximate_sums: Floats, widest: Floats, best: Keys, floors: Keys,
@@ -216,7 +216,7 @@ def _scan_papers(
         floors[0] = min(floors[0], best[0])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _score_papers(
     matrix: Any, offsets: Longs, papers: Ints, start: int, stop: int, queries: Floats, query_norms: Doubles,
     best: Floats, rows: Longs, sums: Floats,
