@@ -50,6 +50,15 @@ STRANGER = {
 }
 """A paper around the library, as `--enrich` fetches them."""
 
+NEWER = {
+    "id": "doi:10.1/newer",
+    "title": "A newer paper",
+    "year": 2024,
+    "authors": ["Ada Newer"],
+    "references": ["p:1", "p:2"],
+}
+"""A paper that cites two of the library."""
+
 
 def papers() -> list[dict[str, Any]]:
     """Twenty papers; the first has an id and a title that would like to be markup, the last no abstract."""
@@ -77,6 +86,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     corpus = import_papers([source], place / "corpus").corpus
     (place / "fetched").mkdir()
     (place / "fetched" / "openalex_citing.jsonl").write_text(json.dumps(STRANGER) + "\n")
+    (place / "fetched" / "plain_citing.jsonl").write_text(json.dumps(NEWER) + "\n")
     richer = join_fetched(corpus, place / "fetched", place / "richer")
     build_index(richer, save_bert(place / "model"), place / "index", IndexOptions(device="cpu", sentences=True))
     return place / "index"
@@ -150,7 +160,8 @@ def test_a_question_asked_while_the_model_loads_is_asked_again(loading, query, w
     assert words in shown and "This page updates automatically." in shown
     assert "No paper in the library matches" not in page.locator("main").text_content()
     may_load.set()
-    reader.see(".card")
+    # by vectors, the nearest papers are listed; by default, nothing is close to it
+    reader.see(".card") if "by=" in query else page.get_by_text("Nothing in this library is close").first.wait_for()
     assert page.locator('[data-state="loading"]').count() == 0
 
 
@@ -296,6 +307,35 @@ def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader):
     page.wait_for_url(re.compile(r"at=\d+%2C\d+%2C1\.40"))
 
 
+def test_the_map_writes_titles_and_lights_what_a_search_finds(reader):
+    page = reader.open("?view=map&q=Paper+7+shows")
+    reader.see("#plot[data-frame]")
+    note = reader.see(".map-side .note").text_content()
+    count = int(re.match(r"(\d+) papers? of \d+ match", note)[1])
+    hits = page.request.post(reader.site.address + "search", data={"text": "Paper 7 shows", "count": 1000}).json()[
+        "hits"
+    ]
+    assert 1 <= count <= len(hits)
+    reader.see("#plot[data-titles]:not([data-titles='0'])")
+    page.locator(".legend .tools button:has-text('None')").click()
+    reader.see("#plot[data-titles='0']")
+
+
+def test_papers_to_add_are_chosen_and_exported(reader):
+    page = reader.open("?view=lacking")
+    reader.see('h2:has-text("Missing papers")')
+    newer = reader.see('.counted li:has-text("A newer paper")')
+    assert "Ada Newer" in newer.text_content() and "cites 2 papers of yours" in newer.text_content()
+    newer.locator("input").check()
+    assert reader.see("#to-add [role=status]").text_content() == "1 paper chosen"
+    page.locator("#to-add .export").click()
+    with page.expect_download() as download:
+        page.locator('#to-add [role="menuitem"]:has-text("RIS")').click()
+    assert "TI  - A newer paper" in Path(download.value.path()).read_text("utf-8")
+    page.locator('#to-add button:has-text("Clear")').click()
+    assert not newer.locator("input").is_checked()
+
+
 def test_results_are_exported(reader):
     page = reader.open("?q=citations&index=other")
     reader.see(".card")
@@ -373,6 +413,7 @@ EVERY_VIEW = {
     "sentences": ("?s=0&paper=p:10", ".matched mark"),
     "liked": ("?like=" + quote(STRANGE_ID, safe=""), ".card"),
     "draft": ("?view=draft&kind=paper&text=" + quote(HOSTILE, safe=""), ".card"),
+    "citations": ("?view=draft&text=Models+learn.+Cells+grow.", ".passage .card"),
     "graph": ("?view=graph&paper=p:1", ".graph a"),
     "compare": ("?view=compare&q=citations", ".columns .card"),
     "lacking": ("?view=lacking", ".counted .what"),
@@ -390,6 +431,8 @@ def test_every_view_fits_and_hostile_papers_stay_text(reader_of, site, width, da
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         assert page.evaluate("document.images.length + document.querySelectorAll('main svg[onload]').length") == 0, name
         assert page.evaluate(SMALL_TARGETS) == [], name
+        failed = page.locator('[data-state="error"], [data-state="offline"]')
+        assert failed.count() == 0 and reader.complaints == [], name
     reader.open("?paper=" + quote(STRANGE_ID, safe=""))
     assert reader.see(".paper h1").text_content() == HOSTILE
     reader.close()

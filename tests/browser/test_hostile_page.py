@@ -105,7 +105,7 @@ def test_hostile_papers_are_text_on_every_view(reader, ids):
     page.locator(".filters details summary").first.click()
     chosen = [ids["ids"][number] for number in range(0, len(ids["ids"]), 16)]
     for query, sign in (
-        *((f"?paper={quote(id, safe='')}&s=0", ".sentences button") for id in chosen),
+        *((f"?paper={quote(id, safe='')}&s=0", "article.paper") for id in chosen),
         ("?like=" + quote(chosen[1], safe="") + "&dislike=" + quote(chosen[2], safe=""), "#main .chips button"),
         ("?view=compare&q=grows&by=words", ".columns .card"),
         ("?view=graph&paper=" + quote(chosen[0], safe=""), "[data-state]"),

@@ -116,7 +116,7 @@ def test_an_answer_says_what_it_waits_for(serve, copy, monkeypatch):
     may_load.set()
     wait_for_model(client)
     found = search(client, "zebras")
-    assert found["hits"] and found["coming"] == ""
+    assert found["by"] == "hybrid" and found["coming"] == ""
 
 
 def test_an_index_of_words_is_served_and_says_that_its_papers_are_being_embedded(serve, place, tmp_path):
@@ -186,7 +186,9 @@ def test_another_model_is_refused(place, save_bert, tmp_path):
 
 def test_an_index_that_is_being_made(tmp_path, place):
     status, lacks = {"what": "reading", "done": 3, "total": 10, "seconds_left": 1.5}, ["there are no citations"]
-    library = SimpleNamespace(index_folder=tmp_path / "index", working=lambda: status, missing_data=lambda: lacks)
+    library = SimpleNamespace(
+        index_folder=tmp_path / "index", working=lambda: status, missing_data=lambda: lacks, rejected=[]
+    )
     client = client_of(create_app(library, OPTIONS))
     health = client.get("/health").json()
     assert health["status"] == "starting" and health["working"]["done"] == 3 and health["lacks"] == lacks

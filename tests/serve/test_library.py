@@ -19,6 +19,7 @@ import citeweave
 from citeweave.core.errors import UserError
 from citeweave.core.progress import Reporter
 from citeweave.corpus.ingest import import_papers
+from citeweave.search.explain import discoveries_as_json
 from citeweave.search.index import Index
 from citeweave.search.words import search_words
 from citeweave.serve.library import Library, open_library
@@ -217,6 +218,9 @@ def test_what_was_left_out_is_told(source, opened):
     source.write_text(bibtex(TITLES[:2]) + damaged)
     with opened() as library:
         said = library.missing_data()[0]
+        named = [(entry.key, entry.line, entry.reason) for entry in library.rejected]
+    first = source.read_text()[: -len(damaged)].count("\n") + 1
+    assert named == [("x", first, "no title"), ("y", first + 1, "unbalanced braces")]
     assert said.startswith("2 of 4 entries of the source are left out: ") and "no title (1)" in said
 
 
@@ -334,6 +338,13 @@ def test_a_library_is_enriched_once(source, opened, options, openalex, capsys):
         assert words(library, "graphs") and index.paper(index.row("k3")).abstract == "Graphs grow"
         citing = index.citing(index.key_of(index.row("k3")))
         assert [index.id(int(row)) for row in citing] == ["openalex:W80"]
+        found = discoveries_as_json(index)
+        assert [(paper["id"], paper["count"], paper["year"]) for paper in found["citing"]] == [
+            ("openalex:W80", 3, 2019)
+        ]
+        assert all(
+            paper["in_index"] and paper["title"] for paper in found["papers"] if paper["id"].startswith("openalex:")
+        )
     counts = "4 of 4 papers found, 0 not, 0 ambiguous; 1 citing papers and 1 that the library cites"
     assert counts in capsys.readouterr().err
     count = len(openalex.queries)

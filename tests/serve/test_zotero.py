@@ -35,6 +35,37 @@ INSERT INTO deletedItems VALUES (4);
 """
 
 
+LISTS = """
+CREATE TABLE tags (tagID INTEGER PRIMARY KEY, name TEXT);
+CREATE TABLE itemTags (itemID INT, tagID INT, type INT);
+CREATE TABLE collections (collectionID INTEGER PRIMARY KEY, collectionName TEXT, parentCollectionID INT);
+CREATE TABLE collectionItems (collectionID INT, itemID INT, orderIndex INT);
+CREATE TABLE itemAttachments (itemID INTEGER PRIMARY KEY, parentItemID INT, linkMode INT, contentType TEXT, path TEXT);
+INSERT INTO tags VALUES (1, 'moths, large'), (2, 'lamps');
+INSERT INTO itemTags VALUES (1, 1, 0), (1, 2, 0), (4, 2, 0);
+INSERT INTO collections VALUES (1, 'Insects', NULL);
+INSERT INTO collectionItems VALUES (1, 1, 0);
+INSERT INTO itemAttachments VALUES (3, 1, 0, 'application/pdf', 'storage:moth.pdf');
+INSERT INTO itemDataValues VALUES (12, 'Citation Key: ada2019moths');
+INSERT INTO itemData VALUES (1, 7, 12);
+"""
+
+
+def test_tags_collections_keys_and_files(database, tmp_path):
+    with closing(sqlite3.connect(database)) as made:
+        made.executescript(LISTS)
+    assert write_csl(database, tmp_path / "zotero.json") == 3
+    corpus = import_papers(tmp_path / "zotero.json", tmp_path / "corpus").corpus
+    extra = corpus.paper(corpus.row("doi:10.1000/moth")).extra
+    assert (extra["keywords"], extra["collections"], extra["key"]) == (
+        ["lamps", "moths, large"],
+        ["Insects"],
+        "ada2019moths",
+    )
+    assert Path(extra["file"]) == database.parent / "storage" / "CCCC3333" / "moth.pdf"
+    assert "collections" not in corpus.paper(corpus.row("pmid:123")).extra
+
+
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     path = tmp_path / "Zotero" / "zotero.sqlite"

@@ -37,6 +37,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from citeweave.core.errors import CiteweaveError, UserError, require
+from citeweave.serve.health import health_router
 from citeweave.serve.indexes import MAIN, ServedIndexes, Server, Workers
 from citeweave.serve.library import Library
 from citeweave.serve.middleware import (
@@ -52,7 +53,7 @@ from citeweave.serve.middleware import (
 )
 from citeweave.serve.options import VARIABLE, ServeOptions
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, clip, failure, without_paths
-from citeweave.serve.routes import MapCache, SampleBrowser, health_router, router
+from citeweave.serve.routes import MapCache, SampleBrowser, router
 from citeweave.version import __version__
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ _OPTIONS = ServeOptions()
 def create_app(
     indexes: Mapping[str, Path] | Library, options: ServeOptions = _OPTIONS, *, also: Mapping[str, Path] | None = None
 ) -> FastAPI:
-    """Create the web application that serves these indexes; the first is the default."""
+    """Create the web application (ASGI) that serves indexes by name, with its page and API; the first is the default."""
     library = None if isinstance(indexes, Mapping) else indexes
     first = indexes if isinstance(indexes, Mapping) else {MAIN: Path(indexes.index_folder)}
     folders = {name: Path(folder) for name, folder in {**first, **(also or {})}.items()}

@@ -37,7 +37,7 @@ import numpy as np
 
 from citeweave.core.errors import ArtifactError, CiteweaveError, MissingExtraError, UserError
 from citeweave.core.files import LockedError, take_lock
-from citeweave.core.progress import QUIET, Advance, Reporter
+from citeweave.core.progress import MERGED, QUIET, Advance, RejectedEntry, Reporter, rejected_entries
 from citeweave.corpus.corpus import STUB, Corpus
 from citeweave.search.filters import filter_rows
 from citeweave.search.index import Index
@@ -78,7 +78,7 @@ _EXPLORE_OPTIONS = LibraryOptions()
 def open_library(
     source: str, folder: Path | None = None, options: LibraryOptions = _EXPLORE_OPTIONS, *, reporter: Reporter = QUIET
 ) -> Iterator[Library]:
-    """Open a library for exploring, searchable by words at once; `start` or `finish` does the rest."""
+    """Open a library (a file, a corpus or an index), searchable by words at once; `start` or `finish` computes the vectors."""
     library_source = find_source(source)
     if library_source.kind == "index":
         if options.enrich:
@@ -128,6 +128,8 @@ class Library:
     def __init__(self, source: LibrarySource, folder: LibraryFolder | None, work: BackgroundWork | None) -> None:
         self.source, self.folder, self._work = source, folder, work
         self._counted: tuple[str, list[str]] = ("", [])
+        self.rejected: list[RejectedEntry] = []
+        """Entries of the source that did not become papers, as far as they are named; set by `missing_data`."""
 
     @property
     def name(self) -> str:
@@ -185,8 +187,11 @@ class Library:
         if self._counted[0] != corpus.hash:
             enriched = folder.record().get("enriched", {}).values()
             missing = _describe_missing(corpus, enriched=any(not each.get("stopped") for each in enriched))
-            is_imported = self.source.kind != "corpus"  # `citeweave import` reported what it left out
-            self._counted = (corpus.hash, [*_describe_left_out(self.corpus_folder if is_imported else None), *missing])
+            imported = (
+                {} if self.source.kind == "corpus" else _import_metadata(self.corpus_folder)
+            )  # `import` reports its own
+            self.rejected = rejected_entries(imported)
+            self._counted = (corpus.hash, [*_describe_left_out(imported), *missing])
         return self._counted[1]
 
 
@@ -200,17 +205,22 @@ def _open_library_corpus(library: LibraryFolder) -> Corpus | None:
     return None
 
 
-def _describe_left_out(folder: Path | None) -> list[str]:
-    """Return what in the library's source did not become a paper, and why."""
+def _import_metadata(folder: Path | None) -> dict[str, Any]:
+    """Return the metadata of the import that wrote the corpus of a library's own papers; empty if there is none."""
     try:
-        records = Corpus.open(folder).manifest.facts["records"]["papers"] if folder else {}
-    except (ArtifactError, OSError, KeyError, TypeError):
-        return []
+        return Corpus.open(folder).manifest.facts if folder else {}
+    except (ArtifactError, OSError):
+        return {}
+
+
+def _describe_left_out(imported: dict[str, Any]) -> list[str]:
+    """Return what in the library's source did not become a paper, and why, and how many entries were merged."""
+    records = imported.get("records", {}).get("papers", {})
     rejected = {reason: int(count) for reason, count in records.get("rejected", {}).items() if count}
+    merged, read = rejected.pop(MERGED, 0), f"of {records.get('read', 0):,} entries of the source are"
     reasons = ", ".join(f"{reason} ({count:,})" for reason, count in rejected.items())
-    if not rejected:
-        return []
-    return [f"{sum(rejected.values()):,} of {records['read']:,} entries of the source are left out: {reasons}"]
+    lost = f"{sum(rejected.values()):,} {read} left out: {reasons}" if rejected else ""
+    return [*filter(None, [lost]), *([f"{merged:,} {read} merged with another of the same paper"] if merged else [])]
 
 
 def _describe_missing(corpus: Corpus, *, enriched: bool = False) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from typing import Any
 
@@ -22,9 +21,11 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 
+from citeweave.core.errors import without_paths as without_paths
 from citeweave.search.export import paper_json
-from citeweave.search.filters import count_facets
+from citeweave.search.filters import FACET_KINDS, count_facets
 from citeweave.search.index import Index
+from citeweave.search.paper_details import cited_counts
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -34,9 +35,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_MESSAGE = 600
 """Maximum characters of an error message, which may quote what a client sent."""
-
-_PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:[\\/]|/|\\\\)(?:[^\s\\/'\"`;:,()]+[\\/])+[^\s\\/'\"`;:,()]+")
-"""Matches an absolute path of two or more names, POSIX or Windows."""
 
 
 class RefusedError(Exception):
@@ -63,17 +61,6 @@ def clip(text: str, max_length: int = _MAX_MESSAGE) -> str:
     'abc…'
     """
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
-
-
-def without_paths(message: str) -> str:
-    """Hide the server's folders in a message: only the last name of an absolute path is shown.
-
-    >>> without_paths("the paper 'doi:10.1/a/b' is not in /srv/all/index; look in it")
-    "the paper 'doi:10.1/a/b' is not in index; look in it"
-    >>> without_paths(r"C:\\Users\\ada\\index is damaged")
-    'index is damaged'
-    """
-    return _PATH.sub(lambda match: re.split(r"[\\/]", match[0])[-1], message)
 
 
 def printable(text: str) -> str:
@@ -191,10 +178,12 @@ def short_paper(index: Index, row: int) -> dict[str, Any]:
     return {"id": index.id(row), "title": index.titles[row], "year": int(index.years[row]) or None}
 
 
-def facets_json(index: Index, mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Return years, venues and fields of some papers, (size,), with counts, as JSON."""
-    counts = count_facets(index, mask)
-    return {**counts, "years": {str(year): count for year, count in counts["years"].items()}}
+def facets_json(index: Index, rows: NDArray[Any], *kinds: str) -> dict[str, Any]:
+    """Return years, venues, authors and further names of some rows (or a mask) with counts, as JSON; or only some kinds."""
+    counts = count_facets(index, rows, kinds=kinds or FACET_KINDS)
+    if "years" in counts:
+        counts["years"] = {str(year): count for year, count in counts["years"].items()}
+    return counts
 
 
 def hit_json(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
@@ -203,18 +192,22 @@ def hit_json(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
     fields = paper_json(paper)
     del fields["ids"]
     more = {"sentences": index.sentence_texts(hit["row"])} if hit["matches"] else {}
-    return {**hit, **fields, "outside": paper.stub, **more}
+    cited_by = int(cited_counts(index)[paper.row])
+    return {**hit, **fields, "outside": paper.stub, "cited_by_count": cited_by, **more}
 
 
 def paper_details_json(index: Index, row: int) -> dict[str, Any]:
     """Return a paper with its sentences, references and citing papers as JSON for /papers/{id}."""
     paper, citing = index.paper(row), index.citing(index.key_of(row))
     cited = index.rows_of_keys(index.references(row))  # (references,), -1 where not in the index
+    searchable = set(index.sentence_numbers(row).tolist())
     return {
         **paper_json(paper),
         "row": row,
         "outside": paper.stub,
-        "sentences": [{"number": n, "text": text} for n, text in enumerate(index.sentence_texts(row))],
+        "sentences": [
+            {"number": n, "text": text, "vector": n in searchable} for n, text in enumerate(index.sentence_texts(row))
+        ],
         "references": _list_papers(index, cited[cited >= 0]),
         "references_unknown": int((cited < 0).sum()),
         "cited_by": _list_papers(index, citing),

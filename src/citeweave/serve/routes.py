@@ -2,8 +2,7 @@
 
 GET /explain says why two papers are similar, /neighborhood what cites and is cited by a paper, /lacking which cited papers
 are missing from the index. /map returns all papers as points of a plane, computed in the background once per state of an
-index. /samples shows mined training samples, if the server was started with --samples. /health and /metrics have reserved
-threads, so they answer however busy the server is. An id may hold any character, slashes too: /papers/doi:10.1/x and
+index. /samples shows mined training samples, if the server was started with --samples. `health.py` has /health. An id may hold any character, slashes too: /papers/doi:10.1/x and
 /papers/doi%3A10.1%2Fx are the same. It is looked up among the ids of the index and nowhere else.
 """
 
@@ -13,7 +12,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,22 +20,22 @@ import numpy as np
 from fastapi import APIRouter, Response
 from fastapi import Path as InPath
 from fastapi import Query as FromUrl
-from prometheus_client import CONTENT_TYPE_LATEST
+from numpy.typing import NDArray
 
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.mining.samples import Picks, Samples
 from citeweave.search.answer import allowed_rows, answer, needs_query_encoder
-from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
-from citeweave.search.export import paper_json, to_bibtex, to_csv, to_json
+from citeweave.search.explain import discoveries_as_json, explain, find_neighborhood
+from citeweave.search.export import paper_json, to_bibtex, to_csv, to_json, to_ris
 from citeweave.search.filters import filter_rows
 from citeweave.search.index import Index
+from citeweave.search.look_up import look_up
 from citeweave.search.query import Filter, Query
 from citeweave.search.words import suggest as suggestions
 from citeweave.serve import schemas
-from citeweave.serve.indexes import BatchedEncoder, CurrentServer, OpenIndex, Server
-from citeweave.serve.library import count_papers
+from citeweave.serve.indexes import BatchedEncoder, CurrentServer, OpenIndex
 from citeweave.serve.responses import (
     Json,
     RefusedError,
@@ -51,10 +50,8 @@ from citeweave.serve.responses import (
     unknown_paper,
     without_paths,
 )
-from citeweave.version import __version__
 
 router = APIRouter(route_class=StrictRoute, responses=schemas.failures())
-health_router = APIRouter(route_class=StrictRoute, tags=["server"])
 _OF_POST = schemas.failures(403, 415)
 
 MAX_EXPLAINED = 20
@@ -104,12 +101,29 @@ def _search_json(opened: OpenIndex, fields: dict[str, Any], *, with_facets: bool
     """Respond to /search: a search result as JSON, its hits with everything that the page shows."""
     query = Query.from_json(fields)
     _check_papers(opened.index, query)
-    if needs_query_encoder(query) and not _can_use_words(query):
+    if needs_query_encoder(query, opened.index) and not _can_use_words(query):
         opened.require_encoder()
     result = answer(opened.index, opened.query_encoder, query).as_json()
     result["coming"] = opened.coming if result["by"] == "words" != query.by else ""
     result["hits"] = [hit_json(opened.index, hit) for hit in result["hits"]]
-    return {**result, "facets": facets_json(opened.index, allowed_rows(opened.index, query)) if with_facets else None}
+    return {**result, "facets": _query_facets(opened.index, query) if with_facets else None}
+
+
+def _query_facets(index: Index, query: Query) -> dict[str, Any]:
+    """Count facets of the papers that a query's filter admits; names without the condition of their own kind, to offer more."""
+    found = look_up(index, query)
+    named = None if found.mask is not None or query.kind != "text" or not found.is_listing else found.first
+
+    def rows(part: Query) -> NDArray[Any]:
+        allowed = allowed_rows(index, part, found)
+        return allowed if named is None else named[allowed[named]]
+
+    counts = facets_json(index, rows(query))
+    for kind in (counts.keys() - {"years"}) & query.where.as_json().keys():
+        no_names: dict[str, Any] = {kind: ()}
+        where = replace(query.where, **no_names)
+        counts[kind] = facets_json(index, rows(replace(query, where=where)), kind)[kind]
+    return counts
 
 
 def _search_or_failure(opened: OpenIndex, fields: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +190,7 @@ async def suggest(server: CurrentServer, parameters: Annotated[schemas.SuggestPa
 
 @router.get("/facets", tags=["papers"], response_model=schemas.FacetsResponse)
 async def all_facets(server: CurrentServer, parameters: Annotated[schemas.IndexParameters, FromUrl()]) -> Response:
-    """Return years, venues and fields of all papers of an index, with counts."""
+    """Return years, venues, authors, fields, keywords and collections of all papers of an index, with counts."""
 
     def count(index: Index) -> dict[str, Any]:
         return facets_json(index, filter_rows(index, Filter(local=True)))
@@ -215,6 +229,7 @@ async def embed(server: CurrentServer, body: schemas.EmbedRequest) -> Response:
 
 _FORMATS: dict[str, tuple[Callable[[Iterable[Any]], str], str, str]] = {
     "bibtex": (to_bibtex, "application/x-bibtex; charset=utf-8", "papers.bib"),
+    "ris": (to_ris, "application/x-research-info-systems; charset=utf-8", "papers.ris"),
     "csv": (to_csv, "text/csv; charset=utf-8", "papers.csv"),
     "json": (to_json, "application/json", "papers.json"),
 }
@@ -228,7 +243,7 @@ _FILES = {media.partition(";")[0]: {"schema": {"type": "string"}} for _, media, 
     responses={**_OF_POST, 200: {"description": "The file.", "content": _FILES}},
 )
 async def export(server: CurrentServer, body: schemas.ExportRequest) -> Response:
-    """Return papers as BibTeX, CSV or JSON, ordered by id."""
+    """Return papers as BibTeX, RIS, CSV or JSON, ordered by id."""
     write, media, name = _FORMATS[body.format]
 
     def work(opened: OpenIndex) -> str:
@@ -269,12 +284,8 @@ async def neighborhood(
 
 @router.get("/lacking", tags=["reasons"], response_model=schemas.MissingPaperResponse)
 async def missing(server: CurrentServer, parameters: Annotated[schemas.MissingParameters, FromUrl()]) -> Response:
-    """Return papers that many papers of the index cite but that are not in it."""
-
-    def work(opened: OpenIndex) -> dict[str, Any]:
-        return {"papers": [paper.as_json() for paper in find_missing_papers(opened.index, parameters.most)]}
-
-    return await server.respond(parameters.index, work)
+    """Return papers that are not in the index: those that many of its papers cite, and those that cite it."""
+    return await server.respond(parameters.index, lambda opened: discoveries_as_json(opened.index, parameters.most))
 
 
 # --- /map ---
@@ -417,84 +428,3 @@ async def samples(server: CurrentServer, parameters: Annotated[schemas.SamplesPa
     if browser is None:
         raise RefusedError(404, "this server has no samples; start it with --samples FOLDER --corpus FOLDER")
     return Json(await server.workers.run(browser.page, parameters.anchor, parameters.start, parameters.count))
-
-
-# --- /health and /metrics ---
-
-_NO_PAPERS = {"papers": 0, "around": 0, "with_vectors": 0, "with_sentences": 0, "with_abstract": 0}
-
-
-@health_router.get("/health", response_model=schemas.HealthResponse)
-async def health(server: CurrentServer) -> Response:
-    """Report what the server has, what it is doing, and what it lacks."""
-    return Json(await server.workers.run_reserved(_health_json, server))
-
-
-@health_router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
-async def metrics(server: CurrentServer) -> Response:
-    """Return the counters in Prometheus's text format; each worker process has its own."""
-    text = await server.workers.run_reserved(lambda: server.metrics.text(_gauges(server)))
-    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _describe_missing_data(counts: dict[str, int], opened: OpenIndex | None) -> list[str]:
-    """Describe what the papers of an index lack for /health, one sentence each.
-
-    >>> _describe_missing_data({"papers": 1900, "with_vectors": 1900, "with_sentences": 1900, "with_abstract": 1588}, None)
-    ['312 of 1,900 papers have no abstract']
-    """
-    names = {"with_abstract": "abstract", "with_vectors": "vector yet", "with_sentences": "sentence vectors"}
-    lines = []
-    for key, name in names.items():
-        without = counts["papers"] - counts[key]
-        if without > 0 and (counts[key] or key != "with_sentences"):
-            lines.append(f"{without:,} of {counts['papers']:,} papers have no {name}")
-    if opened is not None and opened.no_encoder and counts["with_vectors"]:
-        lines.append(f"texts are searched by their words only: {opened.no_encoder}")
-    return lines
-
-
-def _health_json(server: Server) -> dict[str, Any]:
-    library = server.indexes.library
-    health: dict[str, Any] = {"status": "starting", **_NO_PAPERS, "model": "", "reads_texts": False, "aspects": []}
-    lacks: list[str] = []
-    try:
-        opened = server.indexes.get()
-    except RefusedError:
-        pass
-    except CiteweaveError as error:
-        health["status"] = "failing"
-        lacks = [without_paths(str(error))]
-    else:
-        counts = server.once_per_state("counts", opened.name, opened.index, count_papers)
-        provenance = opened.index.provenance
-        health |= {"status": "ok", **counts, "model": provenance.label if provenance else ""}
-        health |= {"reads_texts": opened.query_encoder is not None, "aspects": list(opened.index.aspects)}
-        lacks = _describe_missing_data(counts, opened)
-        if error_message := server.indexes.errors.get(opened.name):
-            health["status"] = "failing"
-            lacks.append(
-                f"an older state is served, because the index can no longer be read: {without_paths(error_message)}"
-            )
-    working = library.working() if library else None
-    lacks += [line for line in (library.missing_data() if library else ()) if line not in lacks]
-    return {
-        **health,
-        "indexes": server.indexes.names,
-        "working": None if working is None else dict(working),
-        "lacks": lacks,
-        "samples": "samples" in server.cache,
-        "version": __version__,
-    }
-
-
-def _gauges(server: Server) -> dict[str, dict[str, float]]:
-    papers, vectors, states = dict[str, float](), dict[str, float](), dict[str, float]()
-    for name in server.indexes.names:
-        try:
-            index = server.indexes.get(name).index
-        except (RefusedError, CiteweaveError):
-            continue
-        counts = server.once_per_state("counts", name, index, count_papers)
-        papers[name], vectors[name], states[name] = counts["papers"], counts["with_vectors"], index.number
-    return {"papers": papers, "papers_with_vectors": vectors, "state_number": states}

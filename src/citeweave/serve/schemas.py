@@ -9,71 +9,15 @@ JSON; these models describe them, and the tests hold the two together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
-from operator import or_
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.fields import FieldInfo
 
-from citeweave.core.options import MaxLength, NotBlank, OneOf, Range, inner_class, options_of, unpack
+from citeweave.core.options import options_of
 from citeweave.search.query import MAX_CHARACTERS, MAX_TEXT, Query
+from citeweave.serve.request_fields import Body, like, request_fields
 
 MAX_QUERIES, MAX_TEXTS, MAX_IDS = 64, 256, 1000
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-def _fields(kind: type) -> dict[str, Any]:
-    """Return the fields of a request body: the options that a class declares, with their bounds and descriptions."""
-    fields = {}
-    for name, option in options_of(kind).items():
-        bounded, default = _bounded(option.type), option.default
-        if option.inner is not None:
-            bounded, default = bounded | None, None
-        default = list(default) if isinstance(default, tuple) else default
-        fields[name] = Annotated[bounded, Field(default=default, description=option.help, validate_default=False)]
-    return fields
-
-
-def _bounded(hint: Any) -> Any:
-    """Return the type of an option as pydantic reads it, with the bounds that its rules set."""
-    kind, rules = unpack(hint)
-    origin, arguments = get_origin(kind), get_args(kind)
-    bounds: dict[str, Any] = {"allow_inf_nan": False} if kind is float else {}
-    for rule in rules:
-        if isinstance(rule, Range):
-            bounds |= {"ge": rule.min, "le": rule.max, "gt": rule.above, "lt": rule.below}
-        elif isinstance(rule, MaxLength):
-            bounds |= {"max_length": rule.length}
-        elif isinstance(rule, NotBlank):
-            bounds |= {"min_length": 1}
-        elif isinstance(rule, OneOf):
-            kind = Literal[tuple(rule.choices)]
-    if origin is tuple:
-        kind = list[_either(each for each in dict.fromkeys(arguments) if each is not ...)]  # type: ignore[misc]
-        bounds |= {} if arguments[-1] is ... else {"min_length": len(arguments), "max_length": len(arguments)}
-    elif origin in (Union, UnionType):
-        kind = _either(arguments)
-    elif option_class := inner_class(kind):
-        body = {"__annotations__": _fields(option_class), "__doc__": kind.__doc__, "__module__": __name__}
-        kind = type(f"{kind.__name__}Request", (_Body,), body)
-    return Annotated[kind, Field(**bounds)] if bounds else kind
-
-
-def _either(kinds: Iterable[Any]) -> Any:
-    return reduce(or_, map(_bounded, kinds))
-
-
-def like(name: str) -> Any:
-    """Return the bounds and the description of an option of a query, for a URL parameter of the same meaning."""
-    option = options_of(Query)[name]
-    bounds = getattr(_bounded(option.type), "__metadata__", (Field(),))[0]
-    return FieldInfo.merge_field_infos(bounds, description=option.help)
 
 
 IndexName = Annotated[str, Field(max_length=100, description="Name of the index to search; empty = the first.")]
@@ -87,9 +31,11 @@ Count = Annotated[int, like("count")]
 Offset = Annotated[int, like("offset")]
 Diversity = Annotated[float, like("diversity")]
 Outside = Annotated[bool, like("outside")]
+Order = Annotated[Literal["", "newest", "oldest", "cited"], Field(description=options_of(Query)["order"].help)]
+Names = Annotated[list[Name], Field(max_length=100, description="May be repeated.")]
 
 
-class QueryRequest(_Body):
+class QueryRequest(Body):
     """The JSON of one query: exactly one of text, paper, liked, sentences and cite, and options."""
 
     model_config = ConfigDict(
@@ -102,7 +48,7 @@ class QueryRequest(_Body):
             ]
         }
     )
-    __annotations__ = _fields(Query)
+    __annotations__ = request_fields(Query)
 
     def query(self) -> dict[str, Any]:
         """Return the request as `Query.from_json` reads it, without null values."""
@@ -117,23 +63,23 @@ class SearchRequest(QueryRequest):
 
     index: IndexName = ""
     facets: Annotated[
-        bool, Field(description="Also count years, venues and fields of all papers that match the filters.")
+        bool, Field(description="Also count years, venues, authors and so on of all papers that match the filters.")
     ] = False
 
 
-class BatchRequest(_Body):
+class BatchRequest(Body):
     """The JSON body of several queries; each is answered or refused separately."""
 
     queries: Annotated[list[QueryRequest], Field(min_length=1, max_length=MAX_QUERIES)]
     index: IndexName = ""
 
 
-class TitleAndAbstract(_Body):
+class TitleAndAbstract(Body):
     title: LongText
     abstract: LongText = ""
 
 
-class EmbedRequest(_Body):
+class EmbedRequest(Body):
     """The JSON body of a request to embed texts."""
 
     model_config = ConfigDict(
@@ -145,12 +91,12 @@ class EmbedRequest(_Body):
     index: IndexName = ""
 
 
-class ExportRequest(_Body):
+class ExportRequest(Body):
     """The JSON body of a request to export papers."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"format": "bibtex", "ids": ["doi:10.1/x"]}]})
 
-    format: Literal["bibtex", "csv", "json"]
+    format: Literal["bibtex", "ris", "csv", "json"]
     ids: Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS)]
     index: IndexName = ""
 
@@ -172,9 +118,13 @@ class _SearchOptions(IndexParameters):
     offset: Offset = 0
     year_from: Year | None = None
     year_to: Year | None = None
-    venue: Annotated[list[Name], Field(max_length=100, description="May be repeated.")] = Field(default=[])
-    field: Annotated[list[Name], Field(max_length=100, description="May be repeated.")] = Field(default=[])
+    venue: Names = Field(default=[])
+    field: Names = Field(default=[])
+    author: Names = Field(default=[])
+    keyword: Names = Field(default=[])
+    collection: Names = Field(default=[])
     has_abstract: bool | None = None
+    order: Order = ""
     diversity: Diversity = 0.0
     outside: Outside = False
     facets: bool = False
@@ -184,11 +134,11 @@ class _SearchOptions(IndexParameters):
         where: dict[str, Any] = {}
         if self.year_from is not None or self.year_to is not None:
             where["years"] = [self.year_from, self.year_to]
-        where |= {"venues": self.venue} if self.venue else {}
-        where |= {"fields": self.field} if self.field else {}
+        names = ("venue", "field", "author", "keyword", "collection")
+        where |= {f"{name}s": values for name in names if (values := getattr(self, name))}
         where |= {"has_abstract": self.has_abstract} if self.has_abstract is not None else {}
         fields = self.model_dump(
-            include={"by", "aspect", "count", "offset", "diversity", "outside"}, exclude_unset=True
+            include={"by", "aspect", "count", "offset", "order", "diversity", "outside"}, exclude_unset=True
         )
         return fields | ({"where": where} if where else {})
 
@@ -278,6 +228,12 @@ class ListedPaper(ShortPaper):
     venue: str
     authors: list[str]
     fields: list[str]
+    doi: str = Field(description="Empty where there is none, as in the next four.")
+    url: str = Field(description="Link that the source gives.")
+    pdf: str = Field(description="Path of the file that the source names, or a link to a PDF.")
+    key: str = Field(description="Citation key of the bibliography.")
+    keywords: list[str] = Field(description="Keywords and tags of the source.")
+    collections: list[str] = Field(description="Collections or groups of the source.")
 
 
 class PaperResponse(ListedPaper):
@@ -287,6 +243,7 @@ class PaperResponse(ListedPaper):
 class SentenceResponse(BaseModel):
     number: int = Field(description="From 0, as in queries by sentences.")
     text: str
+    vector: bool = Field(description="Whether a query by sentences may have it.")
 
 
 class PaperDetails(PaperResponse):
@@ -317,10 +274,15 @@ class MatchResponse(BaseModel):
 
 class HitResponse(ListedPaper):
     outside: bool = Field(description="Known as a reference or citation only, not a paper of the library.")
+    cited_by_count: int = Field(description="Papers of the index that cite it.")
     score: _Score
     row: int
     matches: list[MatchResponse]
     sentences: list[str] = Field([], description="Sentences of the paper, if there are matches.")
+    confidence: str = Field("", description="With cite: whether it is close to the sentence: high, low or none.")
+    passage: int | None = Field(
+        None, description="With cite and each: number of the passage's sentence that it is for."
+    )
     why: dict[str, Any] | None = Field(None, description="Reasons, in /similar with explain=true.")
 
 
@@ -333,15 +295,26 @@ class FacetsResponse(BaseModel):
     years: dict[str, int]
     venues: list[FacetCountResponse]
     fields: list[FacetCountResponse]
+    authors: list[FacetCountResponse]
+    keywords: list[FacetCountResponse]
+    collections: list[FacetCountResponse]
 
 
 class SearchResponse(BaseModel):
     query: dict[str, Any]
-    by: str = Field(description="What was compared: hybrid, vectors, words or sentences.")
+    by: str = Field(
+        description="What was compared: hybrid, vectors, words or sentences; names where the text has no words besides."
+    )
     hits: list[HitResponse]
+    total: int = Field(description="Papers found, listed or not.")
+    read: dict[str, Any] = Field(
+        description="How the text was read: any of ids, authors, phrases, years, venues and text (the rest); {} = plain text."
+    )
     facets: FacetsResponse | None
+    passage: list[str] = Field([], description="With cite and each: the sentences of the passage.")
     exact: bool = Field(description="Whether no better paper was missed.")
     note: str = Field(description="What is missing from the response, in words.")
+    confidence: str = Field(description="Whether a text's answer is likely among the hits: high, low or none.")
     coming: str = Field(
         description="What is still being prepared, if the same request will return more later; otherwise empty."
     )
@@ -358,37 +331,18 @@ class EmbedResponse(BaseModel):
     vectors: list[list[float]]
 
 
-class BackgroundTask(BaseModel):
-    what: str
-    done: int
-    total: int | None
-    seconds_left: float | None
-
-
-class HealthResponse(BaseModel):
-    status: str = Field(
-        description="ok; starting while the first index is built; failing if it cannot be read (any longer)."
-    )
-    papers: int
-    around: int = Field(description="Papers known as references or citations only; not counted in papers.")
-    with_vectors: int
-    with_sentences: int
-    with_abstract: int
-    model: str = Field(description="Model of the first index, with its revision; empty = words only so far.")
-    reads_texts: bool = Field(description="Whether the model is loaded.")
-    aspects: list[str]
-    indexes: list[str]
-    working: BackgroundTask | None
-    lacks: list[str] = Field(description="What cannot be done because data is missing, one sentence each.")
-    samples: bool
-    version: str
-
-
 class SentencePairResponse(BaseModel):
     left: int
     right: int
     mass: float
     distance: float
+
+
+class CloseSentencesResponse(BaseModel):
+    left: int
+    right: int
+    cosine: float
+    strength: str = Field(description="strong or close.")
 
 
 class ExplainedPaper(ShortPaper):
@@ -403,7 +357,10 @@ class SharedResponse(BaseModel):
 class ExplainResponse(BaseModel):
     left: ExplainedPaper
     right: ExplainedPaper
-    pairs: list[SentencePairResponse] = Field(description="Sentences that belong together, the largest mass first.")
+    pairs: list[SentencePairResponse] = Field(description="How the papers are aligned, the largest mass first.")
+    matches: list[CloseSentencesResponse] = Field(
+        description="Sentences of the abstracts that match, each in one pair, the closest first."
+    )
     distance: float | None
     cites: str = Field(description="left = the left paper cites the right one; right, both, or empty.")
     shared_references: SharedResponse
@@ -432,11 +389,14 @@ class NeighborhoodResponse(BaseModel):
 class MissingPaperEntry(ShortPaper):
     key: str
     count: int
+    authors: list[str]
+    venue: str
     in_index: bool
 
 
 class MissingPaperResponse(BaseModel):
-    papers: list[MissingPaperEntry]
+    papers: list[MissingPaperEntry] = Field(description="Cited by the library, most cited first.")
+    citing: list[MissingPaperEntry] = Field(description="Citing the library, newest first; `count` of its papers.")
 
 
 class SuggestionResponse(BaseModel):

@@ -3,8 +3,8 @@
     write_csl(Path("~/Zotero/zotero.sqlite"), Path("zotero.json"))      1,900
 
 Zotero may be running: its database is copied, with the journal of a change in progress, and only the copy is opened.
-Titles, abstracts, creators, dates, DOIs, venues and the field Extra are read; notes, attachments, annotations, deleted
-items and the files in `storage/` are not. An RDF export looks like this:
+Titles, abstracts, creators, dates, DOIs, venues, tags, collections, citation keys, the field Extra and the paths of attached
+PDFs are read; notes, annotations, deleted items and the files in `storage/` themselves are not. An RDF export looks like this:
 
     <bib:Article rdf:about="..."><z:itemType>journalArticle</z:itemType><dc:title>T</dc:title>
       <dcterms:abstract>A</dcterms:abstract><dc:date>2019</dc:date>
@@ -67,6 +67,21 @@ _CREATORS = """
 """
 
 
+_LISTS = {
+    "keyword": ("itemTags", "SELECT j.itemID, t.name FROM itemTags j JOIN tags t ON t.tagID = j.tagID ORDER BY 1, 2"),
+    "collections": (
+        "collectionItems",
+        "SELECT j.itemID, c.collectionName FROM collectionItems j JOIN collections c ON c.collectionID = j.collectionID ORDER BY 1, 2",
+    ),
+    "file": (
+        "itemAttachments",
+        "SELECT a.parentItemID, replace(a.path, 'storage:', 'storage/' || i.key || '/') FROM itemAttachments a "
+        "JOIN items i ON i.itemID = a.itemID WHERE a.path LIKE '%.pdf' AND a.parentItemID IS NOT NULL ORDER BY 1, a.itemID",
+    ),
+}
+"""Names of an item's tags and collections, and paths of its PDFs: the table they need, and how they are asked for."""
+
+
 def find_database(folder: Path) -> Path | None:
     """Find the database of a Zotero data folder, or of the one that a folder `storage` belongs to."""
     for place in (folder, folder.parent) if folder.name == "storage" else (folder,):
@@ -86,7 +101,7 @@ def write_csl(database: Path, path: Path) -> int:
                 if journal.is_file():
                     shutil.copyfile(journal, copy.with_name(copy.name + ending))
             with closing(sqlite3.connect(copy)) as opened:
-                entries = list(_entries(opened))
+                entries = list(_entries(opened, database.parent))
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise InputError(
                 f"{database} is not a database of Zotero 5 or later ({error}); export the library as CSL JSON or BibTeX instead"
@@ -99,25 +114,39 @@ def write_csl(database: Path, path: Path) -> int:
     return len(entries)
 
 
-def _entries(opened: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    """Yield the items of a Zotero database as CSL entries."""
+def _entries(opened: sqlite3.Connection, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the items of a Zotero database, whose data are in a folder, as CSL entries."""
     opened.execute("PRAGMA trusted_schema = OFF")  # nothing in an untrusted file may run functions
     opened.execute("PRAGMA query_only = ON")
     creators: dict[int, list[dict[str, str]]] = {}
     for item, last, first in opened.execute(_CREATORS):
         creators.setdefault(item, []).append({"family": _text(last), "given": _text(first)})
+    more = {name: _listed(opened, *query) for name, query in _LISTS.items()}
+    more["file"] = {item: str(folder / paths[0]) for item, paths in more["file"].items()}
     fields: dict[str, str] = {}
     current: tuple[int, str, str] | None = None
     for item, key, kind, name, value in opened.execute(_FIELDS):
         if current != (item, key, kind):
-            yield from _entry(current, fields, creators)
+            yield from _entry(current, fields, creators, more)
             current, fields = (item, key, kind), {}
         fields[str(name)] = _text(value)
-    yield from _entry(current, fields, creators)
+    yield from _entry(current, fields, creators, more)
+
+
+def _listed(opened: sqlite3.Connection, table: str, query: str) -> dict[int, Any]:
+    """Return texts by item, none where the database is of a version that lacks the table."""
+    listed: dict[int, list[str]] = {}
+    if opened.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone():
+        for item, text in opened.execute(query):
+            listed.setdefault(item, []).append(_text(text))
+    return listed
 
 
 def _entry(
-    item: tuple[int, str, str] | None, fields: dict[str, str], creators: dict[int, list[dict[str, str]]]
+    item: tuple[int, str, str] | None,
+    fields: dict[str, str],
+    creators: dict[int, list[dict[str, str]]],
+    more: dict[str, dict[int, Any]],
 ) -> Iterator[dict[str, Any]]:
     title = next((fields[name] for name in _TITLES if fields.get(name)), "")
     if item is None or item[2] in _EXCLUDED_TYPES or not title:
@@ -135,6 +164,8 @@ def _entry(
         "language": fields.get("language", ""),
         "note": fields.get("extra", ""),
         "issued": _parse_date(fields.get("date", "")),
+        "citation-key": fields.get("citationKey", ""),
+        **{name: listed.get(number) for name, listed in more.items()},
     }
     yield {name: value for name, value in entry.items() if value}
 

@@ -36,6 +36,9 @@ export function outsideOf(route) {
   `Include ${counted(around, "paper")} around the library`);
 }
 
+const ORDERS = [["", "Best match"], ["newest", "Newest"], ["oldest", "Oldest"], ["cited", "Most cited"]];
+export const orderOf = (route) => select("Sort by", ORDERS, route.order ?? "", (order) => go(changed(route, {order, count: ""})));
+
 export const varietyOf = (route) => select("Variety", [["", "none"], ["0.3", "some"], ["0.7", "a lot"]], route.diversity ?? "",
   (diversity) => go(changed(route, {diversity})));
 

@@ -1,16 +1,16 @@
-// A menu that saves the papers on the screen as BibTeX, CSV or JSON.
+// A menu that saves the papers on the screen as BibTeX, RIS, CSV or JSON.
 
 import {download} from "./api.js";
 import {h, announce} from "./dom.js";
 
-const FORMATS = [["bibtex", "BibTeX", "bib"], ["csv", "CSV", "csv"], ["json", "JSON", "json"]];
+const FORMATS = [["bibtex", "BibTeX", "bib"], ["ris", "RIS", "ris"], ["csv", "CSV", "csv"], ["json", "JSON", "json"]];
 
-export function exportMenu(papers, index = "") {
+export function exportMenu(papers, index = "", label = "Export") {
   const menu = h("div", {role: "menu", hidden: true});
-  const button = h("button", {type: "button", "aria-haspopup": "menu", "aria-expanded": "false", class: "export"}, "Export");
+  const button = h("button", {type: "button", "aria-haspopup": "menu", "aria-expanded": "false", class: "export"}, label);
   const toggle = (open) => { menu.hidden = !open; button.ariaExpanded = String(open); if (open) menu.firstElementChild.focus(); };
   for (const [format, name, ending] of FORMATS) {
-    menu.append(h("button", {type: "button", role: "menuitem", on: {click: () => { toggle(false); save(papers, {format, index}, name, ending, button); }}}, name));
+    menu.append(h("button", {type: "button", role: "menuitem", on: {click: () => { toggle(false); save(papers, {format, index}, name, ending, button, label); }}}, name));
   }
   menu.addEventListener("keydown", (event) => move(event, menu));
   button.addEventListener("click", () => toggle(menu.hidden));
@@ -28,7 +28,7 @@ function move(event, menu) {
   items[(at + step + items.length) % items.length].focus();
 }
 
-async function save(papers, asked, name, ending, button) {
+async function save(papers, asked, name, ending, button, label) {
   button.disabled = true;
   try {
     const blob = await download("export", {...asked, ids: papers.map((one) => one.id)});
@@ -44,5 +44,5 @@ async function save(papers, asked, name, ending, button) {
     button.title = error.what ?? "";
   }
   button.disabled = false;
-  setTimeout(() => { button.textContent = "Export"; }, 2500);
+  setTimeout(() => { button.textContent = label; }, 2500);
 }

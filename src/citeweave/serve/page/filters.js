@@ -1,18 +1,24 @@
-// Filters by year, field and venue: offered with counts, shown as chips that a click removes.
+// Filters by year, venue, author, field, keyword and collection: offered with counts, shown as chips that a click removes.
 
 import {h} from "./dom.js";
 import {changed, go} from "./route.js";
 import {number} from "./words.js";
 
-const LISTED = 8;
+const LISTED = 5, MAX_LISTED = 60;
+const NAMES = {collection: "Collections", venue: "Venues", author: "Authors", field: "Fields", keyword: "Keywords"};
+const NO_FILTERS = {year_from: "", year_to: "", ...Object.fromEntries(Object.keys(NAMES).map((name) => [name, []]))};
+
+export const filtered = (route) => Object.keys(NO_FILTERS).some((name) => route[name]?.length);
+// a tag of a paper was clicked: its papers are wanted, and how well they fit its name does not matter
+export const isOfTag = (route) => Object.keys(NAMES).some((name) => route[name]?.includes(route.q));
+export const withoutFilters = (route) => changed(route, NO_FILTERS);
 
 // the part of a query that filters, as the server reads it
 export function whereOf(route) {
   const year = (text) => { const value = Number.parseInt(text, 10); return Number.isFinite(value) ? value : null; };
   const where = {}, from = year(route.year_from), to = year(route.year_to);
   if (from !== null || to !== null) where.years = [from, to];
-  if (route.venue) where.venues = route.venue;
-  if (route.field) where.fields = route.field;
+  for (const name of Object.keys(NAMES)) if (route[name]?.length) where[`${name}s`] = route[name];
   return where;
 }
 
@@ -21,7 +27,7 @@ export function chips(route) {
   const chip = (text, values) => found.push(h("button", {type: "button", "aria-label": `Remove the filter ${text}`,
     on: {click: () => go(changed(route, {...values, count: ""}))}}, h("span", {}, text), h("span", {"aria-hidden": "true"}, "×")));
   if (route.year_from || route.year_to) chip(yearsText(route), {year_from: "", year_to: ""});
-  for (const name of ["field", "venue"]) {
+  for (const name of Object.keys(NAMES)) {
     for (const value of route[name] ?? []) chip(value, {[name]: route[name].filter((one) => one !== value)});
   }
   return found.length ? h("div", {class: "chips", role: "group", "aria-label": "Active filters"}, found) : null;
@@ -37,8 +43,13 @@ export function filters(route, facets, order) {
   const open = matchMedia("(min-width: 60rem)").matches;
   return h("details", {class: "filters", open}, h("summary", {}, "Filters"),
     years(route, facets.years ?? {}),
-    choices(route, "field", "Fields", pairsOf(facets.fields)),
-    choices(route, "venue", "Venues", pairsOf(facets.venues)), order);
+    Object.entries(NAMES).filter(([name]) => name !== "keyword" || !areFields(route, facets))
+      .map(([name, title]) => choices(route, name, title, pairsOf(facets[`${name}s`]))), order);
+}
+
+// a source may name its fields as keywords too: one list is enough
+function areFields(route, {fields, keywords}) {
+  return !route.keyword?.length && JSON.stringify(pairsOf(fields).sort()) === JSON.stringify(pairsOf(keywords).sort());
 }
 
 // [["name", 3], ...] of any of the forms in which counts come
@@ -66,16 +77,19 @@ function histogram(known, first, last) {
   return h("div", {class: "bars", "aria-hidden": "true"}, sums.map((sum) => h("i", {vars: {"--share": (100 * sum) / largest}})));
 }
 
+const isSame = (one, other) => one.toLowerCase() === other.toLowerCase(); // as the server compares names
+
 function choices(route, name, title, counts) {
-  const chosen = route[name] ?? [], missing = chosen.filter((one) => !counts.some(([other]) => other === one)).map((one) => [one, null]);
-  const all = [...missing, ...counts].sort((a, b) => chosen.includes(b[0]) - chosen.includes(a[0]));
+  const chosen = route[name] ?? [], isChosen = (value) => chosen.some((one) => isSame(one, value));
+  const missing = chosen.filter((one) => !counts.some(([other]) => isSame(other, one))).map((one) => [one, null]);
+  const all = [...missing, ...counts].sort((a, b) => isChosen(b[0]) - isChosen(a[0]));
   if (!all.length) return null;
   const toggle = (value) => go(changed(route, {count: "",
-    [name]: chosen.includes(value) ? chosen.filter((one) => one !== value) : [...chosen, value]}));
+    [name]: isChosen(value) ? chosen.filter((one) => !isSame(one, value)) : [...chosen, value]}));
   const entry = ([value, count]) => h("li", {}, h("label", {},
-    h("input", {type: "checkbox", checked: chosen.includes(value), on: {change: () => toggle(value)}}),
+    h("input", {type: "checkbox", checked: isChosen(value), on: {change: () => toggle(value)}}),
     h("span", {}, value), count !== null && h("small", {}, number(count))));
   const rest = all.slice(LISTED);
   return h("fieldset", {data: {filter: name}}, h("legend", {}, title), h("ul", {}, all.slice(0, LISTED).map(entry)),
-    rest.length > 0 && h("details", {}, h("summary", {}, `${rest.length} more`), h("ul", {}, rest.slice(0, 60).map(entry))));
+    rest.length > 0 && h("details", {}, h("summary", {}, `${rest.length} more`), h("ul", {}, rest.slice(0, MAX_LISTED).map(entry))));
 }

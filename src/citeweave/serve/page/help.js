@@ -16,6 +16,7 @@ export function toggleHelp() {
   if (dialog.open) { dialog.close(); return; }
   put(dialog, h("h2", {id: "help-title"}, "Keyboard shortcuts"),
     h("dl", {}, KEYS.flatMap(([keys, words]) => [h("dt", {}, keys.map((key) => h("kbd", {}, key))), h("dd", {}, words)])),
+    h("p", {class: "small muted"}, 'In the search box: author:"Jacob Devlin", year:2019, year:2015-2020, venue:ACL, "exact words", a DOI, an arXiv or PubMed id, a citation key, a title.'),
     h("p", {class: "small muted"}, "On the map: arrow keys move, + and - zoom, 0 shows everything, Enter opens the paper in the center."),
     h("div", {class: "tools"}, h("button", {type: "button", class: "primary", on: {click: () => dialog.close()}}, "Close")));
   dialog.showModal();

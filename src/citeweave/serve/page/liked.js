@@ -1,6 +1,7 @@
 // Papers that the user liked or disliked, kept for this tab; the tray turns them into a query.
 
 import {h, put, byId, announce} from "./dom.js";
+import {exportMenu} from "./export.js";
 import {link, read} from "./route.js";
 import {counted} from "./words.js";
 
@@ -11,6 +12,8 @@ try { marked = new Map(JSON.parse(sessionStorage.getItem(KEY) ?? "[]")); } catch
 
 const keep = () => { try { sessionStorage.setItem(KEY, JSON.stringify([...marked])); } catch { /* stays for this page */ } };
 const ids = (kind) => [...marked].filter(([, one]) => one === kind).map(([id]) => id);
+
+export const exportLiked = (likes, index) => exportMenu(likes.map((id) => ({id})), index, "Export liked");
 
 export const markOf = (id) => marked.get(id) ?? "";
 
@@ -36,5 +39,6 @@ export function drawTray() {
   put(tray, h("span", {}, [likes.length && `${likes.length} liked`, dislikes.length && `${dislikes.length} disliked`].filter(Boolean).join(", ")),
     likes.length ? h("a", {class: "button primary", href: address}, "More like these")
       : h("span", {class: "muted"}, "like a paper to search"),
+    likes.length > 0 && exportLiked(likes, index),
     h("button", {class: "quiet", type: "button", "aria-label": `Clear ${counted(marked.size, "mark")}`, on: {click: clear}}, "Clear"));
 }

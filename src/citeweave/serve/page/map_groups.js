@@ -29,7 +29,7 @@ function byNumber(numbers, names, n, rest) {
   const order = [...sizes.keys()].filter((at) => sizes[at] > 0).sort((a, b) => (a === none) - (b === none) || sizes[b] - sizes[a]);
   const place = new Uint16Array(none + 1);
   order.forEach((at, now) => { place[at] = now; });
-  const color = (at, now) => (at === none || now >= LIGHT.length ? GRAY : [LIGHT[now], DARK[now]]);
+  const color = (at, now) => (at === none ? GRAY : [LIGHT[now % LIGHT.length], DARK[now % DARK.length]]);
   return {of: raw.map((at) => place[at]),
     groups: order.map((at, now) => ({name: at === none ? rest : names[at], number: at, size: sizes[at], color: color(at, now)}))};
 }

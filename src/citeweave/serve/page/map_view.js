@@ -5,11 +5,11 @@ import {segments} from "./controls.js";
 import {h, put, announce} from "./dom.js";
 import {PaperMap, unpack} from "./map.js";
 import {groupBy, knowsFields} from "./map_groups.js";
-import {changed, go, link, note} from "./route.js";
+import {changed, go, link, note, read} from "./route.js";
 import {empty, fillFrom} from "./states.js";
 import {clip, counted, number, secondsLeft, titleOf} from "./words.js";
 
-const AGAIN = 2000, HIGHLIGHTED = 100;
+const AGAIN = 2000, REQUESTED = 1000, SHARE = 0.5, LETTERED = 120;
 let kept = {state: null, index: "", points: null};
 
 export function showMap(route, place, signal) {
@@ -48,15 +48,17 @@ function view(answer, route, place, signal) {
     tool("+", "Zoom in", () => map.zoom(1.6)), tool("−", "Zoom out", () => map.zoom(1 / 1.6)), tool("All", "Show all", () => map.home())));
   const map = new PaperMap({xy: points.xy, of, clusters: points.clusters}, parts, {
     begin: () => begin(map, points, route),
+    titlesOf: titleFinder(points, () => map.later()),
     describe: teller(points, (i) => groups[of[i]]?.name),
     moved: ({u, v, zoom}) => moved({at: `${u},${v},${zoom}`, focus: ""}),
     open: async (i) => { const {id} = await paperOf(points, i); if (id) go(link({paper: id, index: route.index})); },
   });
   const recolor = (color) => go(changed(state.route, {color, hide: ""}), {replace: true});
   const side = h("div", {class: "map-side"},
-    h("p", {class: "muted small"}, `${counted(points.n, "paper")}. Points that are close together are similar papers.`),
+    h("p", {class: "muted small"}, `${counted(points.n, "paper")}. Points that are close together are similar papers. Zoom in to read titles.`),
+    found,
     segments("color", "Color by", kinds, kind, recolor),
-    legend(map, groups, route, (shown) => moved({hide: [...shown.keys()].filter((at) => !shown[at]).join(",")})), found);
+    legend(map, groups, route, (shown) => moved({hide: [...shown.keys()].filter((at) => !shown[at]).join(",")})));
   queueMicrotask(() => { map.start(signal); if (route.q) findOnMap(route, points, map, found, signal); });
   return h("div", {class: "map"}, parts.stage, side);
 }
@@ -84,11 +86,28 @@ function teller(points, groupOf) {
   };
 }
 
+// titles of the points in view, requested together once the map rests; "" until they are known
+function titleFinder({row: rows, titles}, later) {
+  let pause = 0;
+  return (points) => {
+    const unknown = points.map((i) => rows[i]).filter((row) => !titles.has(row));
+    clearTimeout(pause);
+    if (unknown.length) pause = setTimeout(async () => {
+      try {
+        const told = (await get("map/titles", {rows: unknown.join(","), index: read().index})).titles ?? {};
+        for (const row of unknown) titles.set(row, told[row] ?? {id: "", title: ""});
+        later();
+      } catch { /* the titles stay away; a pointer that rests on a point says why */ }
+    }, LETTERED);
+    return points.map((i) => titles.get(rows[i])?.title ?? "");
+  };
+}
+
 async function paperOf({row: rows, titles}, i) {
   const row = rows[i];
   if (!titles.has(row)) {
     try {
-      const told = (await get("map/titles", {rows: row})).titles?.[row];
+      const told = (await get("map/titles", {rows: row, index: read().index})).titles?.[row];
       if (told) titles.set(row, typeof told === "string" ? {id: "", title: told} : told);
     } catch (error) { return {id: "", title: error.what ?? "no answer"}; }
   }
@@ -106,16 +125,26 @@ function legend(map, groups, route, changed) {
     h("div", {class: "tools"}, all, none));
 }
 
-// ---- the hits of a query, as highlighted points
+// ---- the papers that match a query, as highlighted points
+
+// what a search found by name fits as a whole; of what it ranked, the papers with at least half of the best score
+function matching({hits, read: how = {}, confidence = ""}) {
+  const named = Object.keys(how).length > 0 && !how.text;
+  if (named || !hits.length) return {hits, rule: ""};
+  if (confidence === "none") return {hits: [], rule: ""};
+  return {hits: hits.filter((one) => one.score >= SHARE * hits[0].score), rule: ": at least half as relevant as the best one"};
+}
+
 async function findOnMap(route, points, map, place, signal) {
   try {
-    const {hits} = await post("search", {text: route.q, count: HIGHLIGHTED, ...(route.index ? {index: route.index} : {})}, signal);
+    const {hits, rule} = matching(await post("search", {text: route.q, count: REQUESTED, ...(route.index ? {index: route.index} : {})}, signal));
     const rows = new Set(hits.map((one) => one.row)), found = new Uint8Array(points.n);
     let count = 0;
     for (let i = 0; i < points.n; i++) if (rows.has(points.row[i])) { found[i] = 1; count++; }
     map.found = found;
     map.refresh();
-    announce(`${counted(count, "paper")} highlighted on the map`);
-    put(place, h("p", {class: "note"}, `${counted(count, "paper")} nearest to the query are highlighted. `, h("a", {href: changed(route, {q: ""})}, "Show all")));
+    const words = `${counted(count, "paper")} of ${number(points.n)} ${count === 1 ? "matches" : "match"} “${clip(route.q, 60)}”${count ? rule : ""}. `;
+    announce(words);
+    put(place, h("p", {class: "note"}, words, h("a", {href: changed(route, {q: ""})}, "Show all")));
   } catch (error) { if (error.name !== "AbortError") put(place, h("p", {class: "note"}, error.what ?? String(error))); }
 }

@@ -2,7 +2,7 @@
 
 import {get, paperPath} from "./api.js";
 import {ask} from "./asking.js";
-import {metaOf, thumb} from "./card.js";
+import {copyButton, metaOf, thumb} from "./card.js";
 import {aspectsOf, indexesOf, outsideOf} from "./controls.js";
 import {h, put, announce} from "./dom.js";
 import {exportMenu} from "./export.js";
@@ -12,7 +12,7 @@ import {empty, fillFrom} from "./states.js";
 import {clip, counted, elsewhere, titleOf, toneOf} from "./words.js";
 import {paperLink} from "./why.js";
 
-const LISTED = 12;
+const LISTED = 12, AUTHORS = 12, TAGS = 12;
 
 export function showPaper(route, place, signal) {
   return fillFrom(place, () => get(paperPath(route.paper), {index: route.index}, signal), (paper) => {
@@ -31,16 +31,34 @@ function view(paper, route, signal) {
   const sentences = sentenceList(paper, state, refresh);
   refresh();
   return h("div", {class: "paper-view"}, h("article", {class: "paper"},
-    h("h1", {}, titleOf(paper)), metaOf(paper), fieldsOf(paper), toolsOf(paper, route),
+    h("h1", {}, titleOf(paper)), metaOf(paper, {index: route.index, named: AUTHORS}), sourceOf(paper), tagsOf(paper, route), toolsOf(paper, route),
     sentences), side, h("div", {class: "paper-links"},
     linksOf("References in this library", paper.references ?? [], paper.references_unknown, "outside the library"),
     linksOf("Cited by", paper.cited_by ?? [])));
 }
 
-function fieldsOf(paper) {
-  const fields = paper.fields ?? [], outside = [paper.id, ...(paper.ids ?? [])].map((id) => [id, elsewhere(id)]).find(([, address]) => address);
-  return h("p", {class: "fields"}, fields.map((one) => h("span", {class: "tag"}, one)),
-    outside ? h("a", {class: "small", href: outside[1], target: "_blank", rel: "noopener noreferrer"}, outside[0]) : h("span", {class: "small muted"}, paper.id));
+// where the paper is: its page elsewhere, its PDF or file, its citation key
+function sourceOf(paper) {
+  const away = (address, words) => h("a", {href: address, target: "_blank", rel: "noopener noreferrer"}, words);
+  const known = [paper.id, ...(paper.ids ?? [])].map((id) => [id, elsewhere(id)]).find(([, address]) => address);
+  const places = [...new Set([paper.pdf, paper.file, paper.url].flat().filter(Boolean))].filter((one) => one !== known?.[1]);
+  const isWeb = (one) => one.startsWith("https://") && URL.canParse(one), nameOf = (file) => file.split(/[\\/]/).filter(Boolean).at(-1) ?? file;
+  const web = places.filter(isWeb), files = places.filter((one) => !isWeb(one)); // a page cannot open a file of this computer
+  return h("p", {class: "source"},
+    known ? away(known[1], known[0]) : !paper.key && h("span", {class: "muted"}, paper.id),
+    web.map((one) => away(one, one === paper.pdf || /\.pdf$/i.test(one) ? "PDF" : new URL(one).hostname.replace(/^www\./, ""))),
+    files.map((one) => h("span", {class: "copied"}, h("span", {title: one}, clip(nameOf(one), 40)), copyButton(one, /^https?:/.test(one) ? "Copy link" : "Copy path"))),
+    paper.key && h("span", {class: "copied"}, h("code", {}, paper.key), copyButton(paper.key, "Copy key")));
+}
+
+// fields, keywords and collections lead to the papers of the library that have them
+function tagsOf(paper, route) {
+  const kinds = [["collection", paper.collections], ["field", paper.fields], ["keyword", paper.keywords]], seen = new Set();
+  const isNew = (value) => !seen.has(value) && seen.add(value); // a source may name its fields as keywords too
+  const tags = kinds.flatMap(([name, values]) => (values ?? []).filter(isNew).map((value) => h("a", {class: `tag ${name}`, title: name,
+    href: link({view: "search", q: value, [name]: value, index: route.index})}, value)));
+  if (!tags.length) return null;
+  return h("p", {class: "fields"}, tags.slice(0, TAGS), tags.length > TAGS && h("span", {class: "small muted"}, `and ${tags.length - TAGS} more`));
 }
 
 function toolsOf(paper, route) {
@@ -56,15 +74,19 @@ function sentenceList(paper, state, refresh) {
   if (!paper.abstract || !sentences.length) return h("p", {class: "note"}, "The library has no abstract of this paper, only its title.");
   const clear = h("button", {type: "button", class: "quiet clear", on: {click: () => choose([])}}, "Clear");
   const down = h("button", {type: "button", class: "quiet down", on: {click: () => document.querySelector(".side").scrollIntoView()}}, "See matches");
-  const label = h("p", {class: "label"}, h("span", {}, "Select sentences to search by"), h("span", {}, down, clear));
-  const buttons = sentences.map(({number, text}) => h("button", {type: "button", data: {sentence: number}},
-    h("span", {class: "number"}, number + 1), h("span", {}, text)));
+  const can = sentences.some((one) => one.vector !== false);
+  const label = h("p", {class: "label"}, h("span", {}, can ? "Select sentences to search by" : "Abstract"), h("span", {}, down, clear));
+  const insideOf = ({number, text}) => [h("span", {class: "number"}, number + 1), h("span", {}, text)];
+  const items = sentences.map((one) => (one.vector === false
+    ? h("div", {class: "fixed", title: can ? "This sentence has no vector, so nothing can be searched by it" : null}, insideOf(one))
+    : h("button", {type: "button", data: {sentence: one.number}}, insideOf(one))));
+  const buttons = items.filter((one) => one.matches("button"));
   const paint = () => {
     clear.hidden = down.hidden = !state.chosen.length;
-    buttons.forEach((button, at) => {
-      const pressed = state.chosen.includes(sentences[at].number);
+    buttons.forEach((button) => {
+      const number = Number(button.dataset.sentence), pressed = state.chosen.includes(number);
       button.ariaPressed = String(pressed);
-      button.style.setProperty("--tone", toneOf(sentences[at].number));
+      button.style.setProperty("--tone", toneOf(number));
       button.firstChild.classList.toggle("toned", pressed);
     });
   };
@@ -79,7 +101,7 @@ function sentenceList(paper, state, refresh) {
     choose(state.chosen.includes(number) ? state.chosen.filter((one) => one !== number) : [...state.chosen, number]);
   }));
   paint();
-  return h("section", {"aria-label": "Abstract"}, label, h("ol", {class: "sentences"}, buttons.map((button) => h("li", {}, button))));
+  return h("section", {"aria-label": "Abstract"}, label, h("ol", {class: "sentences"}, items.map((item) => h("li", {}, item))));
 }
 
 // ---- the other side
@@ -129,4 +151,3 @@ export function pressSentence() {
   next?.click();
   return Boolean(next);
 }
-

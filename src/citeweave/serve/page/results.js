@@ -3,9 +3,11 @@
 import {h} from "./dom.js";
 import {card} from "./card.js";
 import {exportMenu} from "./export.js";
-import {changed, go} from "./route.js";
-import {counted, sentence} from "./words.js";
+import {filtered, isOfTag, withoutFilters} from "./filters.js";
+import {changed, go, link} from "./route.js";
+import {counted, number, sentence} from "./words.js";
 import {empty} from "./states.js";
+import {health} from "./health.js";
 
 export const STEP = 20, MAX_HITS = 500;
 export const shownCount = (route) => Math.max(STEP, Math.min(MAX_HITS, Number.parseInt(route.count, 10) || STEP));
@@ -16,19 +18,31 @@ export const list = (hits, options = {}) => h("ol", {class: "results", data: {li
 // heading, notes, cards and "more"
 export function results(answer, route, {title, options = {}, nothing = null}) {
   const {hits} = answer;
-  if (!hits.length) return answer.coming ? notYet(answer.coming) : nothing ?? noHits(route, answer.note);
+  if (!hits.length) return answer.coming ? notYet(answer.coming) : nothing ?? noHits(route, answer);
+  const sure = isOfTag(route) || !["low", "none"].includes(answer.confidence), note = isOfTag(route) ? "" : answer.note;
   const quick = answer.took_ms === undefined ? "" : ` in ${Math.max(1, Math.round(answer.took_ms))} ms`;
   return h("section", {"aria-label": title},
     h("div", {class: "head"}, h("h1", {}, title),
-      h("div", {class: "tools"}, h("small", {class: "muted"}, counted(hits.length, "paper") + quick), exportMenu(hits, route.index))),
-    answer.note && h("p", {class: "note"}, answer.note, answer.coming && `; ${answer.coming}, and this page updates automatically`),
-    list(hits, {...options, scored: answer.by !== "hybrid"}), // fused scores do not measure similarity
-    more(hits, route));
+      h("div", {class: "tools"}, h("small", {class: "muted"}, totalOf(answer) + quick),
+        route.view === "search" && h("a", {class: "button quiet", href: link({view: "map", q: route.q, index: route.index})}, "Show on the map"),
+        exportMenu(hits, route.index))),
+    sure ? note && h("p", {class: "note"}, note, answer.coming && `; ${answer.coming}, and this page updates automatically`)
+      : unsure(answer.note),
+    list(hits, {...options, phrases: answer.read?.phrases ?? [], scored: !["hybrid", "names"].includes(answer.by)}), // others do not measure similarity
+    more(answer, route));
 }
 
-function more(hits, route) {
+// "37 papers", or "20 of 37 papers"; every paper is somehow near a question, and the number of nearly all says nothing
+export function totalOf({hits, total = hits.length}) {
+  const isTold = total > hits.length && total <= (health()?.papers ?? Infinity) / 2;
+  return isTold ? `${number(hits.length)} of ${counted(total, "paper")}` : counted(hits.length, "paper");
+}
+
+const unsure = (note) => h("p", {class: "unsure", role: "note"}, h("b", {}, sentence(note || "no close match: these are the nearest")), " ", OTHER_WORDS);
+
+function more({hits, total = MAX_HITS}, route) {
   const shown = shownCount(route);
-  if (hits.length < shown || shown >= MAX_HITS) return null;
+  if (hits.length < shown || hits.length >= total || shown >= MAX_HITS) return null;
   const next = () => go(changed(route, {count: shown + STEP}), {replace: true});
   return h("div", {class: "tools"}, h("button", {type: "button", id: "more", on: {click: next}}, `Show ${STEP} more`));
 }
@@ -37,12 +51,13 @@ const notYet = (coming) => h("section", {class: "state", role: "status", data: {
   h("h2", {}, "Nothing found by words yet"),
   h("p", {}, `${sentence(coming)} This page updates automatically.`));
 
-function noHits(route, note) {
-  const filtered = route.year_from || route.year_to || route.venue || route.field;
-  const free = changed(route, {year_from: "", year_to: "", venue: [], field: []});
-  return empty("Nothing found", filtered && note ? sentence(note) : filtered ? "No paper in the library matches with these filters."
-    : "No paper in the library matches. Try fewer or different words.",
-  filtered && h("a", {class: "button primary", href: free}, "Remove the filters"),
+const OTHER_WORDS = "Try other words, or the name of an author.", OTHER_IDS = "Check the id, or search by the title.";
+
+function noHits(route, {note, confidence, read = {}}) {
+  const some = filtered(route), advice = read.ids && !read.text ? OTHER_IDS : OTHER_WORDS;
+  return empty("Nothing found", note ? sentence(note) + (confidence === "none" ? ` ${advice}` : "") : some ? "No paper in the library matches with these filters."
+    : "No paper in the library matches. Try fewer or different words, or the name of an author.",
+  some && h("a", {class: "button primary", href: withoutFilters(route)}, "Remove the filters"),
   h("a", {class: "button", href: "?view=draft"}, "Paste an abstract instead"));
 }
 

@@ -1,6 +1,6 @@
 // The page's state is its address: "?view=search&q=graphs&year_from=2015". Reads it, writes it, follows links.
 
-const LISTS = new Set(["venue", "field", "like", "dislike"]);
+const LISTS = new Set(["author", "venue", "field", "keyword", "collection", "like", "dislike"]);
 
 // {view, q, venue: [..], ...} of an address
 export function read(text = location.search) {
@@ -10,6 +10,7 @@ export function read(text = location.search) {
     else if (value !== "") route[name] = value;
   }
   route.view ??= route.paper ? "paper" : route.q ? "search" : route.like ? "liked" : "home";
+  if (route.view === "missing") route.view = "lacking"; // as the page calls it
   return route;
 }
 

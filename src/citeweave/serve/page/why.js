@@ -4,9 +4,9 @@ import {get} from "./api.js";
 import {h} from "./dom.js";
 import {link, read} from "./route.js";
 import {fillFrom} from "./states.js";
-import {counted, percent, titleOf, toneOf} from "./words.js";
+import {counted, titleOf, toneOf} from "./words.js";
 
-const MIN_MASS = 0.02, MAX_PAIRS = 6, MAX_LISTED = 8;
+const MAX_PAIRS = 4, MAX_LISTED = 8;
 
 export function whyButton(left, right, index) {
   const button = h("button", {class: "quiet why-button", type: "button", "aria-expanded": "false"}, "Why");
@@ -33,21 +33,24 @@ function reasons(why) {
     words.length > 0 && [h("h4", {}, "Words in both"), h("div", {class: "fields"},
       words.slice(0, 12).map((one) => h("span", {class: "tag"}, typeof one === "string" ? one : one.word)))],
   ].filter(Boolean);
-  return parts.length ? parts : h("p", {class: "muted"}, "Only their vectors are similar: no shared references or matching sentences are known.");
+  return parts.length ? parts : h("p", {class: "muted"}, "Only their vectors are similar: no matching sentences, references or words in common are known.");
 }
 
-const sentencesOf = (side, fallback) => side?.sentences ?? fallback ?? [];
-const textOf = (sentence) => (typeof sentence === "string" ? sentence : sentence?.text ?? "");
+const STRENGTHS = {
+  strong: ["strong match", "closer than 999 of 1,000 pairs of sentences in this library"],
+  close: ["match", "closer than 99 of 100 pairs of sentences in this library"],
+};
 
+// pairs of sentences that say something alike; papers that have only a title have none
 function pairs(why) {
-  const left = sentencesOf(why.left, why.left_sentences), right = sentencesOf(why.right, why.right_sentences);
-  const strong = [...(why.pairs ?? [])].filter((one) => one.mass >= MIN_MASS && left[one.left] && right[one.right])
-    .sort((a, b) => b.mass - a.mass).slice(0, MAX_PAIRS);
-  if (!strong.length) return null;
-  const side = (text, pair) => h("span", {}, h("mark", {class: "hit-mark", vars: {
-    "--tone": toneOf(pair.left), "--strength": Math.round(8 + 36 * Math.min(1, pair.mass * 2))}}, textOf(text)));
-  return [h("h4", {}, "Matching sentences"), h("ol", {class: "pairs"}, strong.map((pair) => h("li", {},
-    side(left[pair.left], pair), h("b", {title: "share of the matched mass"}, percent(pair.mass)), side(right[pair.right], pair))))];
+  const left = why.left?.sentences ?? [], right = why.right?.sentences ?? [];
+  const known = (why.matches ?? []).filter((one) => left[one.left] && right[one.right] && STRENGTHS[one.strength]).slice(0, MAX_PAIRS);
+  if (!known.length) return null;
+  const side = (text, pair) => h("span", {vars: {"--tone": toneOf(pair.left)}}, text);
+  return [h("h4", {}, "Matching sentences"), h("ol", {class: "pairs"}, known.map((pair) => {
+    const [words, meaning] = STRENGTHS[pair.strength];
+    return h("li", {}, h("b", {class: pair.strength, title: meaning}, words), side(left[pair.left], pair), side(right[pair.right], pair));
+  }))];
 }
 
 export function papers(title, list, more = "") {

@@ -6,12 +6,7 @@ export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1
 export const titleOf = (paper) => (paper?.title || "").trim() || `untitled (${paper?.id ?? "?"})`;
 export const clip = (text, max) => (text.length > max ? text.slice(0, max).replace(/[\s.,;:]*(\s\S{0,20})?$/, "") + "…" : text);
 
-// "A. Reed, B. Cole and 4 others"
-export function authorsOf(paper, max = 4) {
-  const names = (paper.authors ?? []).map((one) => (typeof one === "string" ? one : one.name ?? "")).filter(Boolean);
-  if (names.length <= max + 1) return names.join(", ");
-  return `${names.slice(0, max).join(", ")} and ${names.length - max} others`;
-}
+export const authorNames = (paper) => (paper.authors ?? []).map((one) => (typeof one === "string" ? one : one.name ?? "")).filter(Boolean);
 
 const size = (value) => (Array.isArray(value) ? value.length : typeof value === "object" && value
   ? (value.known?.length ?? 0) + (value.unknown ?? 0) : Number(value ?? 0));
@@ -27,8 +22,6 @@ export function reasonOf(why) {
     together > 0 && `co-cited by ${counted(together, "paper")}`,
   ].filter(Boolean).join(" · ");
 }
-
-export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 // how strongly a match of sentences is colored, in percent; cosines below 0.2 are all weak
 export const strengthOf = (score) => Math.round(10 + 32 * Math.max(0, Math.min(1, (score - 0.2) / 0.6)));
