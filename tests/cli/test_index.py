@@ -44,7 +44,7 @@ def test_what_search_prints(index, cli):
     found = cli.json("search", index, "'how models learn' --count 1 --device cpu")
     assert found["query"] == {"text": "how models learn"} and found["aspect"] == ""
     (hit,) = found["hits"]
-    assert hit.keys() == {"id", "title", "year", "score", "row", "matches"}
+    assert hit.keys() >= {"id", "title", "year", "score", "row", "matches", "authors", "venue", "doi"}
 
 
 def seal_again(path: Path) -> None:
@@ -95,7 +95,11 @@ def test_what_to_cite(index, cli):
     ("search @index --cite words --aspect method", "the space is that of --intent"),
     ("search @index --paper a --count 0", "--count is 0"),
     ("search @corpus words", "holds corpus, not index"),
-    ("index @corpus --model @tiny -o @index --device cpu", "other inputs or options"),
+    (
+        "index @corpus -o @index --contexts --max-contexts 3",
+        "was made with --contexts --max-contexts 10; give the same",
+    ),
+    ("index @corpus -o @index --dtype float32 --device cpu", "was made with --dtype float16; give the same"),
     ("index @corpus --model @tiny -o @i --intents @", "is not an artifact of citeweave"),
     ("index @corpus --model @tiny -o @i --contexts --max-contexts 0", "--max-contexts is 0"),
     ("change @index", "say what to change"),
@@ -115,7 +119,12 @@ def test_change(index, cli, tmp_path):
     command = f"index {tmp_path}/corpus --model {index.parent}/tiny -o {folder} --contexts --device cpu"
     # a no longer cites b, and c has a year
     assert cli.json(command)["changed"] == {"added": 1, "updated": 2, "deleted": 1, "unchanged": 0}
-    assert cli.json(command)["changed"] == {"added": 0, "updated": 0, "deleted": 0, "unchanged": 3}
+    assert cli.json(f"{command} --sentences")["with_sentences"] > 0
+    kept = cli.json(f"index {tmp_path}/corpus -o {folder} --device cpu")  # model, contexts and sentences are kept
+    assert kept["changed"] == {"added": 0, "updated": 0, "deleted": 0, "unchanged": 3} and kept["with_sentences"] > 0
+    cli.json(f"index {index.parent}/corpus -o {folder} --device cpu")
+    again = cli.json(f"index {tmp_path}/corpus -o {folder} --device cpu")  # new papers get what the others have
+    assert again["changed"]["added"] == 1 and again["with_sentences"] == kept["with_sentences"] and "mentions" in again
     (tmp_path / "ids").write_text("d\n\nnobody\n")
     found = cli.json(f"change {folder} --delete {tmp_path}/ids --device cpu")
     assert found["changed"] == {"deleted": 1, "not_found": 1} and found["papers"] == 2

@@ -23,7 +23,8 @@ from importlib.machinery import PathFinder
 
 blocked, commands = json.load(sys.stdin)
 find = PathFinder.find_spec
-PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] in blocked else find(name, *more)
+hide = lambda name, *more: None if name.partition(".")[0] in blocked else find(name, *more)
+PathFinder.find_spec = staticmethod(hide)  # some call it on an instance
 from citeweave.cli import main
 
 ends = []
@@ -39,7 +40,7 @@ for words in commands:
 print(json.dumps(ends), file=sys.__stdout__)
 """
 
-NOT_STARTED = ("serve", "explore page", "sweep", "annotate")
+NOT_STARTED = ("serve", "mcp", "explore page", "sweep", "annotate")
 """What is only asked for its needs: it would not end, is `run` twice, or reads as `intents evaluate` does."""
 
 
@@ -107,6 +108,7 @@ def commands(place, bert):
         "search words": f"search {place}/index cells --by words",
         "store": f"store {place}/index --lance {place}/out/lance",
         "serve": f"serve {place}/index",
+        "mcp": f"mcp {place}/index",
         "explore": f"explore {place}/library.bib --folder {place}/out/explore --once --model {bert} --runtime torch {cpu}",
         "explore page": f"explore {place}/library.bib --folder {place}/out/page",
         "match": f"match {place}/vectors --reviewers {place}/people.jsonl {out}/match.csv",
@@ -133,6 +135,7 @@ ASKS = {
     "embed openvino": {"minilm", "runtimes"},
     "store": {"stores"},
     "serve": {"serve"},
+    "mcp": {"assistant"},
     "explore page": {"serve", "minilm"},
     "evaluate doc2vec": {"baselines"},
 }

@@ -1,5 +1,8 @@
 """run, sweep, recipes and estimate as they are typed; mistakes are one line with exit code 2."""
 
+import re
+import tomllib
+
 import pytest
 
 from .conftest import mistakes
@@ -40,7 +43,13 @@ def test_mistakes_are_one_line(words, message, literature, tmp_path, cli):
 
 def test_recipes_are_listed(cli):
     out = cli.text("recipes")
-    assert "cocite_25_1000" in out and "(mining only)" in out
+    assert "cocite_25_1000" in out and len(out.splitlines()) < 50
+    assert re.search(r"^SciNCL .*\n  scincl: positives", out, re.MULTILINE)
+    every = cli.text("recipes --all")
+    assert "(mining only)" in every
+    assert {*re.findall(r"^\w+", every, re.MULTILINE)} == {*cli.json("recipes")} <= {*re.findall(r"\w+", out)}
+    assert tomllib.loads(cli.text("recipes cocite_25_1000")) == cli.json("recipes cocite_25_1000")
+    assert "Did you mean 'scincl'" in cli("recipes scinc")[2]
     found = cli.json("recipes")
     assert found["specter"]["trains"] and not found["aspire"]["trains"]
     assert "ACL 2020" in found["specter"]["source"]

@@ -39,7 +39,10 @@ def test_a_steady_gain_is_significant_and_noise_is_not():
     assert not by_pair["base", "noisy"].is_significant
     assert any("steady is better than base by" in sentence for sentence in found.sentences)
     assert any("no difference between" in sentence or "No difference" in sentence for sentence in found.sentences)
-    assert "| base |" in comparison_as_markdown(found)
+    told = comparison_as_markdown(found)
+    assert (
+        "| base |" in told and "| queries | 200 |" in told and "| steady better |" in told and "not certain |" in told
+    )
     base = np.random.default_rng(1).random(60)  # pairing sees what separate intervals do not
     found = compared(base=base, better=np.clip(base + 0.03, 0, 1))
     low, high = found.intervals["base"]["t.map"]

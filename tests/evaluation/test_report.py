@@ -105,6 +105,10 @@ def test_every_number_of_the_report_is_on_the_page():
     assert found[place + 1 : place + 3] == [str(len(art)), f"{100 * np.mean(art):.2f}"]
     order = sorted(rows, key=lambda name: rows[name]["map"])
     assert order[0] in found[found.index("lowest") :][:8] and order[-1] in found[found.index("highest") :][:8]
+    queries = {query for task in ("cite", "co-cite", "co-read") for query in value["per_query"][task]}
+    assert f"{len(queries):,} queries" in texts and "1 test papers" not in texts
+    titled = check(report_as_page({**value, "titles": {"cite": {order[0]: "Rain & telephones"}}})).texts
+    assert titled[titled.index(order[0], titled.index("lowest")) + 1] == "Rain & telephones"
 
 
 def drawn(*blocks: html.Block) -> str:
@@ -160,6 +164,8 @@ def test_a_comparison_names_systems_differences_and_verdicts():
         assert part in texts
     assert "is better than" in texts and "no difference" in texts
     assert texts.count("✓ 0.") == 1
+    assert "minilm − specter: specter better" in texts and "specter ahead, not certain" in texts
+    assert "cite.map, 1,000 queries" in texts
 
 
 def test_text_cannot_end_a_script_or_an_attribute():

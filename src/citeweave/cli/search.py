@@ -17,8 +17,10 @@ from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.options import Flag, Positional, Range
 from citeweave.encoders.model_names import DEFAULT_MODEL
 from citeweave.evaluation.html import one_line
+from citeweave.search.author_names import short_names
 from citeweave.search.options import MatchOptions
 from citeweave.search.query import Filter, Passage, Query, SentenceQuery
+from citeweave.search.read_query import check_years
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -54,7 +56,7 @@ def reasons(index: Index, result: SearchResult) -> list[Explanation | None]:
 
 
 def _hits_text(index: Index, result: SearchResult, output: dict[str, Any]) -> str:
-    """Format hits as lines: rank, score, year, title and id, with details below."""
+    """Format hits as lines: rank, score, year, authors, title and id, with details below."""
     lines, passage, place = list[str](), -1, 0
     for hit in output["hits"]:
         if hit.get("passage", -1) != passage:
@@ -64,7 +66,8 @@ def _hits_text(index: Index, result: SearchResult, output: dict[str, Any]) -> st
         # + 0.0 turns -0.0 into 0.0
         title, name = one_line(hit["title"], 120) or "(no title)", one_line(hit["id"], 100)
         rank = place if passage >= 0 else result.query.offset + place
-        lines.append(f"{rank:>3}. {hit['score'] + 0.0:.4f}  {hit['year'] or '----'}  {title}  {name}")
+        by = f"{one_line(short_names(hit['authors']), 60)}  " if hit["authors"] else ""
+        lines.append(f"{rank:>3}. {hit['score'] + 0.0:.4f}  {hit['year'] or '----'}  {by}{title}  {name}")
         lines += _evidence(hit)
         if result.query.sentences is not None or "why" in hit:
             lines += _matches(index, result, hit)
@@ -140,7 +143,7 @@ class SearchArguments(CommonArguments):
     year: str = ""
     """Only papers published in these years, such as 2015-2020, 2015-, -2020 or 2015."""
 
-    where: Annotated[Mapping[str, Any], Given(Filter, only=("venues", "fields"))]
+    where: Annotated[Mapping[str, Any], Given(Filter, only=("venues", "fields", "authors", "keywords", "collections"))]
     store: str = ""
     """Search in an external vector store: lance:FOLDER or milvus:ADDRESS[#COLLECTION]."""
 
@@ -148,7 +151,7 @@ class SearchArguments(CommonArguments):
     """Show below each result why it matches."""
 
     export: Path | None = None
-    """Also write the results to a .bib, .csv or .json file."""
+    """Also write the results to a .bib, .ris, .csv or .json file."""
 
     model: str = ""
     """Folder of the model that the index was built with, if moved."""
@@ -163,7 +166,7 @@ def search(args: SearchArguments) -> None:
         text=args.text,
         sentences=_sentence_query(args.sentences, args.sentence),
         cite=Passage(args.cite, **args.passage) if args.cite else None,
-        where=Filter(years=_parse_years(args.year), **args.where),
+        where=Filter(years=check_years(args.year, "--year"), **args.where),
         **args.query,
     )
     opened = cw.Index.open(args.index)
@@ -217,27 +220,12 @@ def _sentence_query(text: str, own: tuple[str, ...]) -> SentenceQuery | None:
     return SentenceQuery(match[1], tuple(int(number) for number in match[2].split(",")))
 
 
-def _parse_years(text: str) -> tuple[int | None, int | None]:
-    """Parse --year of `search`: one year, or a first and last year.
-
-    >>> _parse_years("2015-2020"), _parse_years("2015-"), _parse_years("-2020"), _parse_years("2015"), _parse_years("")
-    ((2015, 2020), (2015, None), (None, 2020), (2015, 2015), (None, None))
-    """
-    if not text:
-        return None, None
-    match = re.fullmatch(r"\s*(\d{1,4})?\s*(-)?\s*(\d{1,4})?\s*", text, re.ASCII)
-    if not match or not (match[1] or match[3]) or (match[3] and not match[2]):
-        raise UserError(f"--year is {text!r}; it must look like 2015-2020, 2015-, -2020 or 2015")
-    first, last = (int(match[at]) if match[at] else None for at in (1, 3))
-    return (first, last) if match[2] else (first, first)
-
-
 def _search(index: Index, query: Query, args: SearchArguments) -> SearchResult:
     from citeweave.search.answer import answer, needs_query_encoder
 
     index.check_aspect(query.aspect)
-    # without vectors to compare with, the model need not be loaded
-    needs_model = needs_query_encoder(query) and bool(index.with_vector.any())
+    # without vectors to compare with, or for names alone, the model need not be loaded
+    needs_model = needs_query_encoder(query, index) and bool(index.with_vector.any())
     encoder = cw.open_query_encoder(index, args.model, device=args.device) if needs_model else None
     if not args.store:
         return answer(index, encoder, query)
@@ -262,10 +250,20 @@ def _result_json(index: Index, result: SearchResult, *, explain: bool) -> dict[s
     else:
         kinds = ("text", "paper", "liked", "disliked", "sentences")
         output["query"] = {kind: output["query"][kind] for kind in kinds if kind in output["query"]}
+    output["hits"] = [_hit_json(index, hit) for hit in output["hits"]]
     if explain:
         for hit, why in zip(output["hits"], reasons(index, result), strict=True):
             hit["why"] = why.brief() | {"of": why.left.id} if why else None
     return output
+
+
+def _hit_json(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
+    """Return a hit as `search --json` prints it, with what a person cites it by."""
+    from citeweave.search.paper_details import cited_counts, details_json
+
+    paper = index.paper(hit["row"])
+    by = {"authors": list(paper.authors), "venue": paper.venue}
+    return {**hit, **by, **details_json(paper), "cited_by_count": int(cited_counts(index)[paper.row])}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,19 +80,64 @@ def run(args: RunArguments) -> None:
     args.print(_run_json(result), _run_text(result))
 
 
-def recipes(args: CommonArguments) -> None:
-    """List the built-in recipes."""
-    from citeweave.pipeline.recipe import shipped_recipes
+@dataclass(frozen=True, kw_only=True)
+class RecipesArguments(CommonArguments):
+    name: Annotated[str, Positional()] = ""
+    """Show this recipe with all its settings, as a TOML file to start from."""
 
+    all: bool = False
+    """Describe every recipe, with its source."""
+
+
+def recipes(args: RecipesArguments) -> None:
+    """List the built-in recipes by the work they are from, or show one of them."""
+    from citeweave.pipeline.recipe import as_toml, shipped_recipes
+
+    if args.name:
+        recipe = cw.load_recipe(args.name)
+        args.print_result(recipe.tables, as_toml(recipe.tables).rstrip())
+        return
     loaded = {name: cw.load_recipe(name) for name in shipped_recipes()}
     shipped = {
         name: {**recipe.table("recipe"), "trains": bool(recipe.table("training"))} for name, recipe in loaded.items()
     }
+    args.print_result(shipped, _all_recipes(shipped) if args.all else _recipes_by_work(shipped))
+
+
+RECIPE_GROUPS = {
+    "SPECTER (Cohan et al., ACL 2020)": ("specter", "Cohan et al."),
+    "SciNCL (Ostendorff et al., EMNLP 2022)": ("scincl", "Ostendorff et al."),
+    "ASPIRE (Mysore et al., NAACL 2022)": ("aspire_ts_ot", "Mysore et al."),
+    "SciAspect (thesis, TUM 2023)": ("sciaspect", "SciAspect thesis"),
+    "Co-citations and a study of losses (Oldenburg, thesis, 2024)": ("cocite", "Oldenburg thesis"),
+    "Ours": ("weave", ""),
+}
+"""Groups of recipes: the one that stands for the group, and how the source of each begins; ours takes all others."""
+
+
+def _recipes_by_work(shipped: dict[str, dict[str, Any]]) -> str:
+    """Describe one recipe of every group and name its others."""
+    left, lines = dict(shipped), []
+    for title, (main, start) in RECIPE_GROUPS.items():
+        names = [name for name, about in left.items() if about["source"].startswith(start)]
+        others = ", ".join(name for name in names if name != main)
+        lines += [
+            "",
+            title,
+            *textwrap.wrap(f"{main}: {left[main]['about']}", 96, initial_indent="  ", subsequent_indent="    "),
+        ]
+        lines += textwrap.wrap(others, 96, initial_indent="  also ", subsequent_indent="    ")
+        left = {name: about for name, about in left.items() if name not in names}
+    step = "`citeweave recipes NAME` shows one with its settings; `citeweave recipes --all` describes each."
+    return "\n".join([*lines[1:], "", step])
+
+
+def _all_recipes(shipped: dict[str, dict[str, Any]]) -> str:
     width, lines = max(map(len, shipped)), []
     for name, about in shipped.items():
         lines.append(f"{name:<{width}}  {about['about']}{'' if about['trains'] else ' (mining only)'}")
         lines.append(f"{'':<{width}}  {about['source']}")
-    args.print_result(shipped, "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _run_text(result: RunResult) -> str:

@@ -39,10 +39,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, require
 from citeweave.core.hash_keys import Keys, hash_texts
 from citeweave.core.progress import QUIET, Reporter
@@ -256,7 +256,7 @@ def _hash_ids(ids: Sequence[str]) -> Keys:
     return hash_texts([name.encode(errors="replace").decode() for name in ids])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count_shared(offsets: Longs, keys: Keys, left: Longs, right: Longs, out: Longs) -> None:
     """Count the keys that two rows share; both lists are sorted, so one pass is enough."""
     for pair in range(len(left)):
@@ -273,7 +273,7 @@ def _count_shared(offsets: Longs, keys: Keys, left: Longs, right: Longs, out: Lo
                 i += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _mark_contained(offsets: Longs, keys: Keys, rows: Longs, wanted: Keys, out: NDArray[np.bool_]) -> None:
     """Mark the pairs whose wanted key is among the keys of their row."""
     for pair in range(len(rows)):

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
+from citeweave.core.notebook import Tabular, html_table
 from citeweave.core.randomness import stream
 from citeweave.evaluation.html import BarRow, Block, bar_table, render_report, table
 from citeweave.evaluation.metrics import Outcome, columns_of, derive_metric, derive_resamples_of_systems
@@ -147,9 +148,17 @@ class Difference:
     def is_significant(self) -> bool:
         return self.corrected < SIGNIFICANT
 
+    @property
+    def favors(self) -> str:
+        """In whose favor the difference points, in words."""
+        if not self.points:
+            return "equal"
+        ahead = self.first if self.points > 0 else self.second
+        return f"{ahead} better" if self.is_significant else f"{ahead} ahead, not certain"
+
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Comparison of systems: their values, intervals and differences."""
 
     systems: tuple[str, ...]
@@ -169,6 +178,16 @@ class Comparison:
         """The verdicts on the differences, and the notes, as sentences."""
         return [*_verdicts(self.differences), *self.notes]
 
+    def records(self) -> list[dict[str, Any]]:
+        """Return one row per metric with its value for each system in percent, which are also the rows of `to_pandas`."""
+        metrics = {name: {"metric": name, "queries": self.queries.get(name)} for name in self.metrics}
+        return [
+            {**row, **{system: self.values[system][name] for system in self.systems}} for name, row in metrics.items()
+        ]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records(), "Comparison, in percent", notes=self.sentences)
+
 
 def compare(
     systems: Mapping[str, Sequence[Report]],
@@ -178,8 +197,12 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Compare systems by the reports of their seeds; `metrics` are flat names, empty = the suite's headline.
+    """Compare systems by their reports on one suite: paired bootstrap, with intervals and corrected p-values.
 
+        comparison = compare({"start": [start], "trained": [seed_0, seed_1]})
+        comparison.sentences, comparison.to_pandas()
+
+    A system has one report per training seed. `metrics` are flat names such as `cite.map`, empty = the suite's headline.
     `against` names the systems that all others are compared with, empty = every pair. The fewer pairs, the fewer
     comparisons to correct for: choose them before looking.
     """
@@ -409,13 +432,25 @@ def _verdict(difference: Difference, comparisons: int) -> str:
 
 
 def comparison_as_markdown(comparison: Comparison) -> str:
-    """Report a comparison as Markdown: a table of systems with intervals, then the verdicts."""
+    """Report a comparison as Markdown: tables of systems and of their differences, then the verdicts."""
     rows = [[system] for system in comparison.systems]
     for row, metric in product(rows, comparison.metrics):
         low, high = comparison.intervals[row[0]][metric]
         row.append(f"{comparison.values[row[0]][metric]:.2f} [{low:.2f}, {high:.2f}]")
     lines = [f"- {sentence}" for sentence in comparison.sentences]
-    return "\n".join([*markdown_table(["system", *comparison.metrics], rows), "", *lines, ""])
+    rows.append(
+        [
+            "queries",
+            *(f"{comparison.queries[name]:,}" if name in comparison.queries else "" for name in comparison.metrics),
+        ]
+    )
+    gaps = [
+        [f"{each.first}, {each.second}", each.metric, f"{each.points:+.2f}", each.favors, f"{each.corrected:.2g}"]
+        for each in comparison.differences
+    ]
+    head = ["systems", "metric", "first − second", "in favor of", "corrected p"]
+    tables = [markdown_table(["system", *comparison.metrics], rows), markdown_table(head, gaps) if gaps else []]
+    return "\n".join([*tables[0], "", *tables[1], "", *lines, ""])
 
 
 def comparison_as_page(comparison: Comparison) -> str:
@@ -427,14 +462,15 @@ def comparison_as_page(comparison: Comparison) -> str:
     gaps: dict[str, list[BarRow]] = {}
     for each in comparison.differences:
         p_values = (f"{each.p:.2g}", f"{each.corrected:.2g}", each.is_significant)
-        row = BarRow(f"{each.first} − {each.second}", each.points, each.low, each.high, *p_values)
-        gaps.setdefault(each.metric, []).append(row)
+        row = BarRow(f"{each.first} − {each.second}: {each.favors}", each.points, each.low, each.high, *p_values)
+        count = comparison.queries.get(each.metric)
+        gaps.setdefault(f"{each.metric}, {count:,} queries" if count else each.metric, []).append(row)
     counts = [[metric, f"{count:,}"] for metric, count in comparison.queries.items()]
     sections: dict[str, list[Block]] = {
         "Verdict": [("bullets", comparison.sentences)],
         "Systems": [bar_table(values, "system"), ("note", "Values are in percent, with 95 % bootstrap intervals.")],
         "Differences": [bar_table(gaps, "first − second", is_difference=True), ("note", _ABOUT_DIFFERENCES)],
-        "Compared rows": [table(["metric", "rows that all systems answered"], counts, numeric=[1])],
+        "Compared queries": [table(["metric", "queries"], counts, numeric=[1])],
     }
     names = " and ".join([", ".join(comparison.systems[:-1]), comparison.systems[-1]])
     return render_report(("Comparison", f"of {names}", ""), sections)

@@ -50,6 +50,7 @@ from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.open_system import KNOWN_SYSTEMS, open_system
 from citeweave.evaluation.options import EvaluationOptions, OpeningOptions
 from citeweave.evaluation.paper_map import TopicMap, map_as_json
+from citeweave.evaluation.query_tables import titles_of_listed
 from citeweave.evaluation.report import KIND, VERSION, Report, write_report, write_run
 from citeweave.evaluation.run_tasks import run_task
 from citeweave.evaluation.suites import SuiteSpec
@@ -72,7 +73,10 @@ def evaluate(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Report:
-    """Evaluate a system on the tasks of a suite, or on the named ones, and write the folder of the report.
+    """Evaluate a system on a suite of tasks, or on those that `tasks` names; write a report folder and open it.
+
+        report = evaluate("weave", read_suite("csfcube", "data/csfcube"), "report/")
+        report.metrics, report.to_pandas()
 
     An existing report on the same system with the same options keeps its tasks and its map.
     """
@@ -207,7 +211,7 @@ def _report_value(
     """Assemble the JSON of a report: metrics, intervals, coverage, rows per query, options and versions."""
     metrics = {f"{outcome.task}.{name}": value for outcome in outcomes for name, value in outcome.metrics.items()}
     averages = compute_averages(suite.averages, metrics)
-    return {
+    value = {
         "suite": suite.name,
         "model": system.metadata(),
         "metrics": {**metrics, **averages},
@@ -231,6 +235,7 @@ def _report_value(
         "per_query": {outcome.task: outcome.rows for outcome in outcomes},
         "versions": {"citeweave": __version__, "python": platform.python_version(), "numpy": np.__version__},
     }
+    return {**value, "titles": titles_of_listed(value, suite.tasks)}
 
 
 def evaluate_spaces(

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from citeweave.core.notebook import one_line as one_line
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -53,27 +55,7 @@ Span = tuple[float, float]
 Block = tuple[str, Any]
 """A part of a section: the name of a macro in `charts.html.j2`, and what it shows; nothing is shown of an empty one."""
 
-_JOINERS = "\u200c\u200d"
-"""Not printable, yet parts of words in some scripts and of many emoji."""
-
-
 # --- text and numbers ------------------------------------------------------------------------------------
-
-
-def one_line(value: object, max_chars: int = 200) -> str:
-    """Return untrusted text for HTML on one line, without invisible characters and changes of writing direction.
-
-    >>> one_line("a" + chr(10) + " b" + chr(0x202e) + "c", 4)
-    'a bc'
-    >>> one_line("abcdef", 4)
-    'abc…'
-    """
-    # ten times as many characters hold enough printable ones, however long the text is
-    line = " ".join(str(value)[: 10 * max_chars + 100].split())
-    if not line.isprintable():
-        shown = "".join(character for character in line if character.isprintable() or character in _JOINERS)
-        line = " ".join(shown.split())
-    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def format_number(value: Any, decimals: int = 2) -> str:
@@ -88,6 +70,34 @@ def format_number(value: Any, decimals: int = 2) -> str:
 def is_number(value: object) -> bool:
     """Return whether a value can be drawn: JSON holds null or NaN where nothing was measured."""
     return isinstance(value, int | float | np.number) and math.isfinite(value)
+
+
+def flat_lines(metadata: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    """Return nested metadata of a report as flat lines.
+
+    >>> flat_lines({"files": {"a.json": "12ab"}, "papers": 3})
+    [('files / a.json', '12ab'), ('papers', 3)]
+    """
+    lines: list[tuple[str, Any]] = []
+    for name, each in metadata.items():
+        inside = isinstance(each, Mapping) and each
+        lines += flat_lines(each, f"{before}{name} / ") if inside else [(f"{before}{name}", each)]
+    return lines
+
+
+def plain_value(each: Any) -> str:
+    """Return a value of a report's metadata as one line of text.
+
+    >>> plain_value({"seeds": [1, 2], "map": True}), plain_value(None)
+    ('seeds 1, 2, map yes', '–')
+    """
+    if isinstance(each, Mapping):
+        return ", ".join(f"{name} {plain_value(inner)}" for name, inner in each.items())
+    if isinstance(each, list | tuple):
+        return ", ".join(plain_value(inner) for inner in each)
+    if isinstance(each, bool):
+        return "yes" if each else "no"
+    return "–" if each is None or each == "" else str(each)
 
 
 def as_json(value: object) -> str:

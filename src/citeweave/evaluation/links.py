@@ -21,10 +21,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, choose
 from citeweave.core.hash_keys import mix_keys
 from citeweave.core.randomness import stream
@@ -216,7 +216,7 @@ def _rows(vectors: NDArray[Any], nodes: NDArray[np.int64], score: str) -> NDArra
     return np.ascontiguousarray(rows)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def _dot(first: NDArray[np.float32], second: NDArray[np.float32]) -> np.float32:
     total = np.float32(0)
     for i in range(len(first)):
@@ -224,7 +224,7 @@ def _dot(first: NDArray[np.float32], second: NDArray[np.float32]) -> np.float32:
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _is_edge(offsets: NDArray[np.int64], targets: NDArray[np.int32], source: int, target: int) -> bool:
     """Tell by binary search whether source -> target is an edge of the graph."""
     if source + 1 >= len(offsets):
@@ -239,7 +239,7 @@ def _is_edge(offsets: NDArray[np.int64], targets: NDArray[np.int32], source: int
     return bool(low < offsets[source + 1] and targets[low] == target)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count_above(
     anchors: NDArray[np.float32],
     rows: NDArray[np.float32],

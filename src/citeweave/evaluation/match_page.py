@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.files import open_input
 from citeweave.evaluation.html import SHADES, Block, format_number, one_line, render_report, table
-from citeweave.evaluation.report import collect_spreads
+from citeweave.evaluation.query_tables import collect_spreads
 from citeweave.evaluation.systems import ExplainingSystem, System
 from citeweave.evaluation.tasks import RankingTask, Suite, TaskTexts
 from citeweave.vectors.document_distance import DocumentDistance, SentenceAlignment

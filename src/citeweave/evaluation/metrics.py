@@ -36,10 +36,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, choose
 from citeweave.evaluation.ranking_metrics import share
 
@@ -354,7 +354,7 @@ def _taus(drawn: NDArray[np.int32], ranks: NDArray[np.int64], steps: NDArray[np.
     return np.where(varies, np.clip(taus, -1.0, 1.0), 0.0)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _put_in_order(weights, order, drawn):  # type: ignore[no-untyped-def]
     """Write the weights of some resamples, items in order of their true numbers, into `drawn` (items, resamples)."""
     for item in range(len(order)):
@@ -362,14 +362,14 @@ def _put_in_order(weights, order, drawn):  # type: ignore[no-untyped-def]
             drawn[item, at] = np.int32(weights[at, order[item]])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _add(sums, counts):  # type: ignore[no-untyped-def]
     """Add the counts of all resamples to their sums."""
     for at in range(len(sums)):
         sums[at] += counts[at]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count_pairs(drawn, ranks, steps, names):  # type: ignore[no-untyped-def]
     """Count per resample: pairs in order minus pairs out of order, pairs of equal truth, pairs of equal prediction."""
     width = drawn.shape[1]

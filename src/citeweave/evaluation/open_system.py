@@ -64,7 +64,7 @@ _MODEL_FILES = ("config.json", "modules.json", "delta.json")
 
 
 def open_system(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> System:
-    """Open the system with this name: a model, a folder or file of vectors, a file of scores, or bm25."""
+    """Open a system for `evaluate` by its name: a model, a folder or file of vectors, a file of scores, or `bm25`."""
     options, path = options or OpeningOptions(), Path(name)
     if options.aspect:
         spaces = open_spaces(name, options, reporter)

@@ -41,12 +41,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from citeweave.core.compiled import compiled
 from citeweave.evaluation.tasks import ProbeRule
 
 Floats = NDArray[np.float64]
@@ -427,7 +427,7 @@ def descend_to_numbers(
     return Descent(weights, False)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _class_pass(vectors, signs, weights, dual, curvature, order, state):  # type: ignore[no-untyped-def]
     """Do one pass over classes: changes weights, dual, order; returns active papers, extreme projected gradients."""
     active, bound, ridge, low, high = state
@@ -458,7 +458,7 @@ def _class_pass(vectors, signs, weights, dual, curvature, order, state):  # type
     return active, smallest, largest
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _number_pass(vectors, targets, weights, dual, curvature, order, state):  # type: ignore[no-untyped-def]
     """Do one pass over numbers: changes weights and dual; returns the sum of projected gradients."""
     bound, ridge = state

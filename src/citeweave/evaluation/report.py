@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,23 @@ import numpy as np
 from citeweave.core.artifact import Manifest, check_named_files, read_manifest
 from citeweave.core.errors import ArtifactError
 from citeweave.core.files import link_or_copy, new_file, read_input, write_json
+from citeweave.core.notebook import Tabular, html_table
 from citeweave.evaluation import html
 from citeweave.evaluation.html import Block
 from citeweave.evaluation.metrics import Outcome
 from citeweave.evaluation.paper_map import MAP_FILE, MapData, map_as_page, preview
+from citeweave.evaluation.query_tables import (
+    MetricSpread,
+    collect_spreads,
+    count_queries,
+    list_extreme_queries,
+    per_query_metrics,
+)
 
 KIND, VERSION = "report", 2
 REPORT, PAGE = "report.json", "report.html"
 
-PER_QUERY = ("mean", "folds", "weighted")
-"""Ways of deriving a metric from one value per query."""
-
-MAX_CARDS, MAX_HISTOGRAMS, MAX_LISTED_TASKS, MAX_FIELDS, MAX_COLUMNS, QUERIES_PER_END = 8, 12, 4, 40, 8, 6
+MAX_CARDS, MAX_HISTOGRAMS, MAX_FIELDS, MAX_COLUMNS = 8, 12, 40, 8
 
 _SHADED = ("note", "Shades run from the lowest to the highest value of each column.")
 _DASHED = ("note", "One value per query, in percent. The dashed line is the mean.")
@@ -54,8 +58,11 @@ Value = Mapping[str, Any]
 _NEEDED = ("suite", "model", "metrics", "headline", "coverage", "tasks", "per_query")
 
 
-class Report:
-    """A finished report: its folder, its manifest and the content of report.json."""
+class Report(Tabular):
+    """The report of an evaluation: metrics in percent with intervals, per-query values, coverage.
+
+    `Report.open("report/").metrics["cite.map"]` is a number, `to_pandas()` a table, `value` the content of report.json.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest, value: Mapping[str, Any]) -> None:
         self.folder, self.manifest, self.value = folder, manifest, value
@@ -83,6 +90,20 @@ class Report:
     def metrics(self) -> dict[str, float]:
         """The metrics of the report in percent, by flat names such as `cite.map`."""
         return dict(self.value["metrics"])
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one row per metric in percent with the ends of its interval, also those of `to_pandas`; averages first."""
+        named = {
+            f"{task}.{metric}": (task, metric) for task, about in self.value["tasks"].items() for metric in about["how"]
+        }
+        rows = {name: named.get(name, ("", name)) for name in sorted(self.metrics, key=lambda name: name in named)}
+        ends = {name: dict(zip(("low", "high"), _interval(self.value, name), strict=True)) for name in rows}
+        return [{"task": t, "metric": m, "percent": self.metrics[name], **ends[name]} for name, (t, m) in rows.items()]
+
+    def _repr_html_(self) -> str:
+        return html_table(
+            self.records(), f"{self.name} on {self.value['suite']}", notes=["In percent, with 95 % intervals."]
+        )
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcome of each task of the report, with its per-query rows."""
@@ -260,14 +281,14 @@ def report_as_page(value: Value, *, map_data: MapData | None = None, matches: Se
     """Return a report's HTML page: metrics, charts, matching sentences, map, coverage, and how it was evaluated."""
     spreads, tasks = collect_spreads(value), value["tasks"]
     panels = [_histogram(spread) for spread in spreads[:MAX_HISTOGRAMS]]
-    chosen = [[task, about["kind"], _plain(about["chosen"])] for task, about in tasks.items()]
+    chosen = [[task, about["kind"], html.plain_value(about["chosen"])] for task, about in tasks.items()]
     sections: dict[str, list[Block]] = {
         "Not evaluated": [("bullets", [f"{task}: {why}" for task, why in value["not_evaluated"].items()])],
         "Metrics": [html.bar_table(_bar_groups(value), "metric"), _ABOUT_METRICS, ("bullets", _averages(value))],
         "Tasks and metrics": [_task_map(value), _SHADED],
         "Fields": [*_field_maps(value), _SHADED],
         "Queries": [("histograms", panels), _left_out(len(spreads) - len(panels), "more tasks"), _DASHED],
-        "Lowest and highest queries": _extreme_queries(spreads),
+        "Lowest and highest queries": list_extreme_queries(value, spreads),
         "Matching sentences": list(matches),
         "Map of papers": [("preview", map_data and preview(map_data))],
         "Coverage": [
@@ -277,8 +298,8 @@ def report_as_page(value: Value, *, map_data: MapData | None = None, matches: Se
         "Remarks": [("bullets", remarks_of(value))],
         "How it was evaluated": [html.table(["task", "kind", "chosen"], chosen), ("details", list(_metadata(value)))],
     }
-    rows, lost = sum(map(len, value["per_query"].values())), len(value["not_evaluated"])
-    summary = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}", f"{rows:,} evaluated rows"]
+    lost = len(value["not_evaluated"])
+    summary = [f"{len(tasks)} {'task' if len(tasks) == 1 else 'tasks'}", *count_queries(value)]
     warning, heading = f"{lost} not evaluated" if lost else "", (value["model"]["name"], f"on {value['suite']}", "")
     return html.render_report(heading, sections, summary=summary, warning=warning, cards=_cards(value))
 
@@ -326,40 +347,6 @@ def _averages(value: Value) -> list[str]:
 # --- behind the means: queries and fields ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MetricSpread:
-    """The values that a report charts as a histogram: a task's main metric, query by query."""
-
-    task: str
-    metric: str
-    values: dict[str, float]
-    """Query -> percent."""
-
-    fields: dict[str, str]
-
-
-def collect_spreads(value: Value) -> list[MetricSpread]:
-    """Collect what a report charts as histograms: each task's metric, query by query; the headline's first."""
-    named = {metric: place for place, metric in enumerate(value["headline"])}
-    spreads = []
-    for task, metrics in _per_query_metrics(value).items():
-        main = min(metrics, key=lambda name: named.get(f"{task}.{name}", len(named)))
-        rows = value["per_query"][task]
-        known = {query: 100 * row[main] for query, row in rows.items() if html.is_number(row.get(main))}
-        fields = {query: str(row["field"]) for query, row in rows.items() if "field" in row}
-        if known:
-            spreads.append((named.get(f"{task}.{main}", len(named)), MetricSpread(task, main, known, fields)))
-    return [spread for _, spread in sorted(spreads, key=lambda each: each[0])]
-
-
-def _per_query_metrics(value: Value) -> dict[str, list[str]]:
-    """Return task -> its metrics that have a value for each query, for tasks with any."""
-    metrics = {
-        task: [name for name, way in about["how"].items() if way in PER_QUERY] for task, about in value["tasks"].items()
-    }
-    return {task: names for task, names in metrics.items() if names}
-
-
 def _histogram(spread: MetricSpread) -> dict[str, Any]:
     values = np.array(list(spread.values.values()))
     summary = [f"mean {html.format_number(values.mean())}", f"median {html.format_number(np.median(values))}"]
@@ -369,31 +356,10 @@ def _histogram(spread: MetricSpread) -> dict[str, Any]:
     )
 
 
-def _extreme_queries(spreads: Sequence[MetricSpread]) -> list[Block]:
-    """List each task's lowest and highest queries in a report, side by side; ties in the order of names."""
-    blocks: list[Block] = []
-    for spread in spreads[:MAX_LISTED_TASKS]:
-        order = sorted(spread.values, key=lambda query: (spread.values[query], query))
-        shown = {"lowest": order[:QUERIES_PER_END], "highest": order[: -QUERIES_PER_END - 1 : -1]}
-        if len(order) <= 2 * QUERIES_PER_END:
-            shown = {"every query": order}
-        tables = [_query_table(spread, queries, heading) for heading, queries in shown.items()]
-        blocks += [("heading", (f"{spread.task} · {spread.metric}", "")), ("pair", tables)]
-    return blocks
-
-
-def _query_table(spread: MetricSpread, queries: Sequence[str], heading: str) -> Any:
-    values = {query: html.format_number(spread.values[query]) for query in queries}
-    columns = {"field": spread.fields} if any(map(spread.fields.get, queries)) else {}
-    columns[spread.metric] = values
-    rows = [[query, *(column.get(query, "") for column in columns.values())] for query in queries]
-    return html.table([heading, *columns], rows, numeric=[len(columns)], kind="queries")[1]
-
-
 def _field_maps(value: Value) -> list[Block]:
     """Return a report's heat map of fields by metrics, means over queries, for each task whose queries have fields."""
     blocks: list[Block] = []
-    for task, metrics in _per_query_metrics(value).items():
+    for task, metrics in per_query_metrics(value).items():
         fields: dict[str, list[Value]] = {}
         for row in value["per_query"][task].values():
             if "field" in row:
@@ -473,28 +439,5 @@ def _distances(value: Value) -> list[str]:
 def _metadata(value: Value) -> Iterable[dict[str, Any]]:
     """Return the options, model, data and versions of a report as tables that are closed until opened."""
     for title in ("options", "model", "data", "versions"):
-        if rows := [[name, _plain(each)] for name, each in _flat(value.get(title, {}))]:
+        if rows := [[name, html.plain_value(each)] for name, each in html.flat_lines(value.get(title, {}))]:
             yield html.table([title, "value"], rows)[1]
-
-
-def _flat(metadata: Value, before: str = "") -> list[tuple[str, Any]]:
-    """Return nested metadata of a report as flat lines.
-
-    >>> _flat({"files": {"a.json": "12ab"}, "papers": 3})
-    [('files / a.json', '12ab'), ('papers', 3)]
-    """
-    lines: list[tuple[str, Any]] = []
-    for name, each in metadata.items():
-        inside = isinstance(each, Mapping) and each
-        lines += _flat(each, f"{before}{name} / ") if inside else [(f"{before}{name}", each)]
-    return lines
-
-
-def _plain(each: Any) -> str:
-    if isinstance(each, Mapping):
-        return ", ".join(f"{name} {_plain(inner)}" for name, inner in each.items())
-    if isinstance(each, list | tuple):
-        return ", ".join(_plain(inner) for inner in each)
-    if isinstance(each, bool):
-        return "yes" if each else "no"
-    return "–" if each is None or each == "" else str(each)

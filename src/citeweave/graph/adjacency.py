@@ -23,11 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import release
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError
 from citeweave.core.progress import Advance
 from citeweave.core.ragged import Ragged, count_owners
@@ -226,7 +226,7 @@ def new_workspace(nodes: int, *, levels: bool = False) -> HopWorkspace:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def list_one_hop(first, second, rows, results):  # type: ignore[no-untyped-def]
     """List every row's neighbors in an adjacency, in one or two directions, each once, ascending. Returns how many."""
     at = 0
@@ -252,7 +252,7 @@ def list_one_hop(first, second, rows, results):  # type: ignore[no-untyped-def]
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def count_paths(first, second, longest, rows, out):  # type: ignore[no-untyped-def]
     """Add to `out` for every query the number of two-hop paths of the adjacency that its count will follow."""
     for number in range(len(rows)):
@@ -263,7 +263,7 @@ def count_paths(first, second, longest, rows, out):  # type: ignore[no-untyped-d
                 out[number] += length
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _add_paths(first, second, longest, row, counter, touched):  # type: ignore[no-untyped-def]
     """Count the ends of all two-hop paths row -> middle -> end. Returns how many nodes were touched."""
     for i in range(first.offsets[row], first.offsets[row + 1]):
@@ -280,7 +280,7 @@ def _add_paths(first, second, longest, row, counter, touched):  # type: ignore[n
     return touched
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _write_counts(row, limits, counter, touched, at, results):  # type: ignore[no-untyped-def]
     """Write the counted nodes except `row`, ascending, and clear the counter. Returns the new end."""
     start = at
@@ -300,7 +300,7 @@ def _write_counts(row, limits, counter, touched, at, results):  # type: ignore[n
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _keep_largest(targets, counts, number):  # type: ignore[no-untyped-def]
     """Move the targets with the largest counts to the front; of equal counts the lowest rows."""
     values = np.empty(len(targets), np.float32)
@@ -320,7 +320,7 @@ def _keep_largest(targets, counts, number):  # type: ignore[no-untyped-def]
     targets[above:number] = tied[: number - above]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def count_two_hops(hops, limits, rows, counter, results):  # type: ignore[no-untyped-def]
     """Count two-hop paths of an adjacency from every row to the nodes they end at. Returns how many nodes.
 
@@ -336,7 +336,7 @@ def count_two_hops(hops, limits, rows, counter, results):  # type: ignore[no-unt
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def count_nearby_cocitations(out, into, mentions, worth, limits, rows, counter, results):  # type: ignore[no-untyped-def]
     """Count co-citations in adjacency rows by proximity of mentions: worth[0] same paper, [1] section, [2] sentence."""
     at = 0
@@ -361,7 +361,7 @@ def count_nearby_cocitations(out, into, mentions, worth, limits, rows, counter, 
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _mark_proximity(row, paper, mentions, levels):  # type: ignore[no-untyped-def]
     """Set levels[other] = 2 where a citing paper mentions it in a sentence with `row`, 1 in a section with it."""
     start, end = mentions.offsets[paper], mentions.offsets[paper + 1]

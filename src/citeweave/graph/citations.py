@@ -168,8 +168,12 @@ class CitationGraph:
 
 
 def build_graph(corpus: Corpus, folder: str | Path, *, memory: int = MEMORY, overwrite: bool = False) -> CitationGraph:
-    """Write the citation graph of a corpus to a folder; a graph that already exists is opened.
+    """Build the citation graph of a corpus in a folder, to be opened by `CitationGraph.open`; an existing one is opened.
 
+        graph = build_graph("corpus/", "graph/")
+        graph.nodes, graph.edges
+
+    `make_graph` also computes vectors of its nodes.
     In bounded memory; an interrupted run resumes with what it had sorted.
     """
     folder, recipe = Path(folder), {"corpus": corpus.hash}

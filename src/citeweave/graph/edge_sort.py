@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import release
+from citeweave.core.compiled import compiled
 from citeweave.core.ragged import to_offsets
 
 CHUNK = 1 << 22
@@ -156,7 +156,7 @@ def row_ranges(sizes: NDArray[np.int64], max_size: int) -> Iterator[tuple[int, i
         first = last
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count(sources, targets, degrees, wrong):  # type: ignore[no-untyped-def]
     nodes = len(degrees)
     for i in range(len(sources)):
@@ -171,7 +171,7 @@ def _count(sources, targets, degrees, wrong):  # type: ignore[no-untyped-def]
             degrees[source] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _collect(sources, targets, number, first, nodes, packed, at):  # type: ignore[no-untyped-def]
     """Collect the edges that leave rows first, first + 1, ...: target and edge number packed into one word."""
     rows = len(at)
@@ -182,7 +182,7 @@ def _collect(sources, targets, number, first, nodes, packed, at):  # type: ignor
             at[row] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _sort_rows(packed, starts, counts):  # type: ignore[no-untyped-def]
     """Sort the packed edges of every row and count its distinct targets; returns their sum."""
     total = 0
@@ -206,7 +206,7 @@ def _sort_rows(packed, starts, counts):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _list_duplicates(packed, starts, counts, number):  # type: ignore[no-untyped-def]
     """Return the numbers of duplicate edges, and the position of the edge that stands for each."""
     out, count, place = np.empty((2, number), np.int64), 0, -1
@@ -220,7 +220,7 @@ def _list_duplicates(packed, starts, counts, number):  # type: ignore[no-untyped
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _drop_duplicates(packed, starts):  # type: ignore[no-untyped-def]
     """Move the first edge of every target to the front of the packed edges."""
     at, before = 0, np.uint64(0)
@@ -233,25 +233,25 @@ def _drop_duplicates(packed, starts):  # type: ignore[no-untyped-def]
             before = word
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _unpack(packed, targets, edges):  # type: ignore[no-untyped-def]
     for i in range(len(targets)):
         targets[i], edges[i] = packed[i] >> np.uint64(32), packed[i] & np.uint64(0xFFFFFFFF)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _take(column, edges, out):  # type: ignore[no-untyped-def]
     for i in range(len(edges)):
         out[i] = column[edges[i]]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count_targets(targets, degrees):  # type: ignore[no-untyped-def]
     for target in targets:
         degrees[target] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scatter_sources(offsets, targets, begin, end, first, at, sources, edges):  # type: ignore[no-untyped-def]
     rows = len(at)
     for source in range(begin, end):

@@ -20,13 +20,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.extending import intrinsic, overload
-from numba.np import arrayobj
 from numpy.typing import NDArray
+
+from citeweave.core.compiled import before_compiling, compiled
 
 LINE = 64
 """Bytes of a CPU cache line."""
@@ -35,8 +32,6 @@ _HALF, _ONE, _BELOW_HALF = np.uint32(16), np.uint32(1), np.uint32(0x7FFF)
 _DOWN, _UP, _LARGEST = np.float32(2.0**-112), np.float32(2.0**112), np.float32(65504)
 """Scale between the exponents of float16 and float32; small numbers become denormal in both, as they should."""
 _LOW, _BELOW_LOW, _SIGN, _REST = np.uint32(13), np.uint32(0xFFF), np.uint32(0x8000), np.uint32(0x7FFF)
-_make_array: Any = arrayobj.make_array
-_unpack: Any = cgutils.unpack_tuple
 
 
 def as_kernel_array(block: NDArray[Any]) -> NDArray[Any]:
@@ -44,41 +39,53 @@ def as_kernel_array(block: NDArray[Any]) -> NDArray[Any]:
     return block.view(np.int16) if block.dtype == np.float16 else block
 
 
-def _bits_of(typing: Any, value: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.uint32(types.float32), build
+bits_of: Any
+from_bits: Any
+fetch: Any
 
 
-def _from_bits(typing: Any, bits: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
+@before_compiling
+def _define_intrinsics() -> None:
+    """Define what compiled code does with bits and addresses, in LLVM's instructions."""
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
+    from numba.np import arrayobj
 
-    return types.float32(types.uint32), build
+    make_array: Any = arrayobj.make_array
+    unpack: Any = cgutils.unpack_tuple
+
+    def _bits_of(typing: Any, value: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.bitcast(arguments[0], ir.IntType(32))
+
+        return types.uint32(types.float32), build
+
+    def _from_bits(typing: Any, bits: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.bitcast(arguments[0], ir.FloatType())
+
+        return types.float32(types.uint32), build
+
+    def _fetch(typing: Any, block: Any, row: Any, byte: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = make_array(signature.args[0])(context, builder, arguments[0])
+            stride = unpack(builder, array.strides)[0]
+            at = builder.add(builder.mul(stride, arguments[1]), arguments[2])
+            bytes_, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+            address = builder.gep(builder.bitcast(array.data, bytes_), [at])
+            kind = ir.FunctionType(ir.VoidType(), [bytes_, number, number, number])
+            prefetch = builder.module.declare_intrinsic("llvm.prefetch", (bytes_,), kind)
+            builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to keep, data
+            return context.get_dummy_value()
+
+        return types.void(block, types.int64, types.int64), build
+
+    global bits_of, from_bits, fetch
+    bits_of, from_bits, fetch = intrinsic(_bits_of), intrinsic(_from_bits), intrinsic(_fetch)
 
 
-def _fetch(typing: Any, block: Any, row: Any, byte: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = _make_array(signature.args[0])(context, builder, arguments[0])
-        stride = _unpack(builder, array.strides)[0]
-        at = builder.add(builder.mul(stride, arguments[1]), arguments[2])
-        bytes_, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        address = builder.gep(builder.bitcast(array.data, bytes_), [at])
-        kind = ir.FunctionType(ir.VoidType(), [bytes_, number, number, number])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", (bytes_,), kind)
-        builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to keep, data
-        return context.get_dummy_value()
-
-    return types.void(block, types.int64, types.int64), build
-
-
-bits_of: Any = intrinsic(_bits_of)
-from_bits: Any = intrinsic(_from_bits)
-fetch: Any = intrinsic(_fetch)
-
-
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _fetch_row(block: NDArray[Any], row: int) -> None:
     """Prefetch one row of a block into the CPU cache."""
     for byte in range(0, block.shape[1] * block.itemsize, LINE):
@@ -93,40 +100,45 @@ def store(block: Any, row: Any, column: Any, value: Any) -> Any:
     """Round a float32 to the block's type and store it; compiled by `_store`."""
 
 
-@overload(widen, inline="always", strict=False)
-def _widen(value: Any) -> Any:
-    if value == types.uint16:
-        return lambda value: from_bits(np.uint32(value) << _HALF)
-    if value == types.int16:
+@before_compiling
+def _overload_storage() -> None:
+    """Define how compiled code reads and writes numbers of each type of block."""
+    from numba.core import types
+    from numba.extending import overload
 
-        def float16_to_float32(value: Any) -> Any:
-            bits = np.uint32(np.uint16(value))
-            return from_bits(((bits & _REST) << _LOW) | ((bits & _SIGN) << _HALF)) * _UP
+    @overload(widen, inline="always", strict=False)
+    def _widen(value: Any) -> Any:
+        if value == types.uint16:
+            return lambda value: from_bits(np.uint32(value) << _HALF)
+        if value == types.int16:
 
-        return float16_to_float32
-    return lambda value: value
+            def float16_to_float32(value: Any) -> Any:
+                bits = np.uint32(np.uint16(value))
+                return from_bits(((bits & _REST) << _LOW) | ((bits & _SIGN) << _HALF)) * _UP
 
+            return float16_to_float32
+        return lambda value: value
 
-@overload(store, inline="always", strict=False)
-def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
-    def float32(block: Any, row: Any, column: Any, value: Any) -> None:
-        block[row, column] = value
+    @overload(store, inline="always", strict=False)
+    def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
+        def float32(block: Any, row: Any, column: Any, value: Any) -> None:
+            block[row, column] = value
 
-    def bfloat16(block: Any, row: Any, column: Any, value: Any) -> None:
-        bits = bits_of(value)
-        # round to nearest, ties to even
-        block[row, column] = np.uint16((bits + _BELOW_HALF + ((bits >> _HALF) & _ONE)) >> _HALF)
+        def bfloat16(block: Any, row: Any, column: Any, value: Any) -> None:
+            bits = bits_of(value)
+            # round to nearest, ties to even
+            block[row, column] = np.uint16((bits + _BELOW_HALF + ((bits >> _HALF) & _ONE)) >> _HALF)
 
-    def float16(block: Any, row: Any, column: Any, value: Any) -> None:
-        number = min(max(np.float32(value), -_LARGEST), _LARGEST) * _DOWN
-        bits = bits_of(number)
-        rest = bits & np.uint32(0x7FFFFFFF)
-        rounded = (rest + _BELOW_LOW + ((rest >> _LOW) & _ONE)) >> _LOW
-        block[row, column] = np.int16(np.uint16(rounded | ((bits >> _HALF) & _SIGN)))
+        def float16(block: Any, row: Any, column: Any, value: Any) -> None:
+            number = min(max(np.float32(value), -_LARGEST), _LARGEST) * _DOWN
+            bits = bits_of(number)
+            rest = bits & np.uint32(0x7FFFFFFF)
+            rounded = (rest + _BELOW_LOW + ((rest >> _LOW) & _ONE)) >> _LOW
+            block[row, column] = np.int16(np.uint16(rounded | ((bits >> _HALF) & _SIGN)))
 
-    if block.dtype == types.int16:
-        return float16
-    return bfloat16 if block.dtype == types.uint16 else float32
+        if block.dtype == types.int16:
+            return float16
+        return bfloat16 if block.dtype == types.uint16 else float32
 
 
 # Loops over sparse rows and blocks of vectors.
@@ -149,7 +161,7 @@ _HIGH = np.uint64(32)
 _ODD, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_rows(offsets: Offsets, targets: Targets, weights: Weights, block: Block, first: int, sums: Floats) -> None:
     """Add by a compiled kernel to sums[i] the vectors of the neighbors of node first + i, times their weights."""
     width = block.shape[1]
@@ -183,7 +195,7 @@ def add_rows(offsets: Offsets, targets: Targets, weights: Weights, block: Block,
             at += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def end_step(sums: Floats, now: Block, loop: float, scale: Floats, first: int, after: Block) -> None:
     """End a step by a kernel: sums[i] = after[first + i] = (sums[i] + loop * now[first + i]) * scale[first + i]."""
     for i in range(len(sums)):
@@ -197,7 +209,7 @@ def end_step(sums: Floats, now: Block, loop: float, scale: Floats, first: int, a
             store(after, first + i, j, value)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def find_gains(sums: Floats, gain: float, columns: int, first: int, gains: Floats) -> None:
     """Set by a kernel gains[first + i] = gain / norm of the first columns of sums[i]; 0 where they are all 0."""
     for i in range(len(sums)):
@@ -207,7 +219,7 @@ def find_gains(sums: Floats, gain: float, columns: int, first: int, gains: Float
         gains[first + i] = np.float32(gain) / np.sqrt(length) if length > 0 else np.float32(0)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_gained(sums: Floats, gains: Floats, first: int, column: int, out: Block) -> None:
     """Add a scaled walk power by a kernel: out[first + i, column + j] += gains[first + i] * sums[i, j]."""
     for i in range(len(sums)):
@@ -216,7 +228,7 @@ def add_gained(sums: Floats, gains: Floats, first: int, column: int, out: Block)
             store(out, row, column + j, widen(out[row, column + j]) + factor * sums[i, j])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def widen_into(block: Block, column: int, out: Floats) -> None:
     """Copy a narrow block into float32 columns: out[i, column + j] = block[i, j]."""
     for i in range(len(block)):
@@ -224,7 +236,7 @@ def widen_into(block: Block, column: int, out: Floats) -> None:
             out[i, column + j] = widen(block[i, j])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def narrow_into(block: Floats, column: int, out: Block) -> None:
     """Copy a float32 block into a narrower one: out[i, column + j] = block[i, j], rounded."""
     for i in range(len(block)):
@@ -232,7 +244,7 @@ def narrow_into(block: Floats, column: int, out: Block) -> None:
             store(out, i, column + j, block[i, j])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def fill_signs(key: int, column: int, scale: Floats, out: Block) -> None:
     """Fill with random signs by a kernel: out[i, j] = +-scale[i], by the key, node i and column + j alone."""
     width = out.shape[1]
@@ -247,7 +259,7 @@ def fill_signs(key: int, column: int, scale: Floats, out: Block) -> None:
                 bits >>= np.uint64(1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _spread(state: np.uint64) -> np.uint64:
     """Scramble a 64-bit word: SplitMix64's finalizer (Steele, Lea and Flood 2014)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -255,7 +267,7 @@ def _spread(state: np.uint64) -> np.uint64:
     return state ^ (state >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_weights(offsets: Offsets, targets: Targets, weights: Weights, out: Doubles) -> bool:
     """Add by a compiled kernel the edge weights of every row to out; return False if one is negative or not finite."""
     valid = True
@@ -269,7 +281,7 @@ def add_weights(offsets: Offsets, targets: Targets, weights: Weights, out: Doubl
     return valid
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def hash_entries(offsets: Offsets, targets: Targets, weights: Weights) -> tuple[np.uint64, np.uint64]:
     """Hash by a kernel all entries (row, column, weight) of a graph, and of its transpose, whatever their order."""
     forward, backward = np.uint64(0), np.uint64(0)
@@ -282,7 +294,7 @@ def hash_entries(offsets: Offsets, targets: Targets, weights: Weights) -> tuple[
     return forward, backward
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def transpose(
     offsets: Offsets, targets: Targets, weights: Weights, ends: Offsets, sources: Targets, transposed: Weights
 ) -> None:
@@ -296,7 +308,7 @@ def transpose(
             ends[column] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_columns(offsets: Offsets, targets: Targets, weights: Weights, factors: Doubles, out: Doubles) -> None:
     """Add by a compiled kernel to out[j] the edge weights of column j, each times the factor of its row."""
     for i in range(len(factors)):
@@ -304,7 +316,7 @@ def add_columns(offsets: Offsets, targets: Targets, weights: Weights, factors: D
             out[targets[at]] += factors[i] * (1.0 if weights is None else weights[at])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def fill_log_weights(
     offsets: Offsets, targets: Targets, weights: Weights, rows: Doubles, columns: Doubles, out: Floats
 ) -> None:
@@ -315,7 +327,7 @@ def fill_log_weights(
             out[at] = np.log(weight) + rows[i] + columns[targets[at]] if weight > 0 else 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def unit_rows(matrix: Floats) -> None:
     """Normalize node vectors to length 1 by a compiled kernel, in place; zero rows stay zero."""
     for i in range(len(matrix)):

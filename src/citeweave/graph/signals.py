@@ -32,10 +32,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError, choose
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.ragged import Ragged, count_owners, owners_of, to_offsets
@@ -436,7 +436,7 @@ def _merge(first: Related, second: Related) -> Related:
     return Related(merged.offsets, merged.targets[:end].copy(), merged.strengths[:end].copy())
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _merge_rows(a, b, merged):  # type: ignore[no-untyped-def]
     """Merge the sorted targets of every row of two signals; strengths are added. Returns how many."""
     at = 0

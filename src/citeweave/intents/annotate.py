@@ -81,7 +81,10 @@ def annotate_intents(
     reporter: Reporter = QUIET,
     executor: Executor | None = None,
 ) -> IntentOverlay:
-    """Annotate the citations of a corpus with intents and write them as an overlay; an existing equal one is opened.
+    """Annotate the citations of a corpus with intents (background, method, result), read from its citing sentences.
+
+    Writes an overlay beside the corpus, which stays as it is; an existing equal one is opened. `default_classifier()` of
+    `citeweave.intents.classifier` is the one that comes with the package.
 
     Without a classifier (None) the overlay holds only the intents given by the source.
     """

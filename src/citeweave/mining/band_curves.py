@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.citations import CitationGraph
@@ -279,13 +279,13 @@ def _count_nearer(
         list(executor.map(partial(_add_nearer, scores, here, pairs, pool.metric, ranks), edges[:-1], edges[1:]))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _score_targets(pairs, vectors, norms, metric):  # type: ignore[no-untyped-def]
     for i in range(len(pairs.targets)):
         pairs.exact[i] = exact_score(pairs.queries[i], vectors[i], pairs.norms[i] * norms[i], metric)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _add_nearer(scores, tile, pairs, metric, ranks, low, high):  # type: ignore[no-untyped-def]
     """Count nearer papers by matrix products where they are certain; close to the target compute exact scores."""
     for i in range(low, high):

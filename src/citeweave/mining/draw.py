@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.hash_keys import mix_words
 from citeweave.core.ragged import number_within, owners_of, spans, to_offsets
 from citeweave.core.randomness import stream
@@ -174,7 +174,7 @@ def draw_from_groups(
     return rows
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _draw_one_of_each(anchors, keys, groups, offsets, papers, forbidden_offsets, forbidden, salt, stamps, rows):  # type: ignore[no-untyped-def]
     for number in range(len(anchors)):
         stamps[anchors[number]] = number + 1
@@ -199,13 +199,13 @@ def _drawn_lists(rows: NDArray[np.int32], drawn: NDArray[np.int64], size: int) -
     return CandidateLists(to_offsets(drawn), rows[mask], np.full(int(mask.sum()), np.nan, np.float32))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def anchor_key(salt: np.uint64, anchor: np.uint64, row: np.uint64) -> np.uint64:
     """Return the key of drawing a paper for an anchor."""
     return mix_words(mix_words(salt, anchor), row)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _keys(salt, anchor_keys, rows, places):  # type: ignore[no-untyped-def]
     out = np.empty(len(rows), np.uint64)
     for i in range(len(rows)):
@@ -213,7 +213,7 @@ def _keys(salt, anchor_keys, rows, places):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _allowed(offsets, rows, forbidden_offsets, forbidden, stamps, mask):  # type: ignore[no-untyped-def]
     for number in range(len(offsets) - 1):
         for i in range(forbidden_offsets[number], forbidden_offsets[number + 1]):
@@ -222,7 +222,7 @@ def _allowed(offsets, rows, forbidden_offsets, forbidden, stamps, mask):  # type
             mask[i] = stamps[rows[i]] != number + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _choose(offsets, rows, scores, anchor_keys, sign, salt, out_offsets, picked, sizes):  # type: ignore[no-untyped-def]
     """Keep the first candidates of each list by (sign * score, key): insertion into a small sorted array."""
     for number in range(len(anchor_keys)):
@@ -248,7 +248,7 @@ def _choose(offsets, rows, scores, anchor_keys, sign, salt, out_offsets, picked,
         sizes[number] = size
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _draw(anchors, keys, pool, count, forbidden_offsets, forbidden, salt, masks, mode, stamps, rows, drawn):  # type: ignore[no-untyped-def]
     size = np.uint64(len(pool))
     for number in range(len(anchors)):
@@ -271,7 +271,7 @@ def _draw(anchors, keys, pool, count, forbidden_offsets, forbidden, salt, masks,
         drawn[number] = taken
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _fits(masks, anchor, row, mode):  # type: ignore[no-untyped-def]
     """Whether the fields of study of two papers are the same (1), overlap without being equal (2), are disjoint (3)."""
     if mode == 0:
@@ -354,13 +354,13 @@ def share_a_value(metadata: SharedMetadata, anchors: NDArray[np.int64], rows: ND
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _share(metadata, anchors, rows, out):  # type: ignore[no-untyped-def]
     for i in range(len(rows)):
         out[i] = _count_common(metadata, anchors[i], rows[i]) > 0
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count_common(metadata, first, second):  # type: ignore[no-untyped-def]
     """Count the metadata values that two papers have in common."""
     if len(metadata.values) == 0:
@@ -380,7 +380,7 @@ def _count_common(metadata, first, second):  # type: ignore[no-untyped-def]
     return number
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _count_entries(wanted, pool, anchor):  # type: ignore[no-untyped-def]
     """Count the entries of an anchor's lists of sharing papers; a paper in two lists counts twice."""
     if len(pool):
@@ -393,7 +393,7 @@ def _count_entries(wanted, pool, anchor):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _entry(wanted, pool, anchor, place):  # type: ignore[no-untyped-def]
     """Return the paper at a position of an anchor's concatenated lists of sharing papers."""
     if len(pool):
@@ -407,7 +407,7 @@ def _entry(wanted, pool, anchor, place):  # type: ignore[no-untyped-def]
     return np.int32(-1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _insert_by_key(of_anchor, salt, row, keys, rows, size, count):  # type: ignore[no-untyped-def]
     """Insert a drawn paper among those with the smallest keys, ascending; returns how many there are now."""
     key = anchor_key(salt, of_anchor, np.uint64(row))
@@ -422,7 +422,7 @@ def _insert_by_key(of_anchor, salt, row, keys, rows, size, count):  # type: igno
     return size
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _is_shared_by_all(unwanted, anchor, pool_size):  # type: ignore[no-untyped-def]
     """Whether some value of the anchor belongs to all papers, so that no paper is without it."""
     if len(unwanted.values) == 0:
@@ -434,7 +434,7 @@ def _is_shared_by_all(unwanted, anchor, pool_size):  # type: ignore[no-untyped-d
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scan(lists, anchor, first, number, mark, chosen, count):  # type: ignore[no-untyped-def]
     """Scan so many entries and put the papers that fit, by smallest key, into `chosen`; returns how many."""
     wanted, pool, unwanted, stamps, salt, key = lists
@@ -449,7 +449,7 @@ def _scan(lists, anchor, first, number, mark, chosen, count):  # type: ignore[no
     return size
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _draw_sharing(anchors, keys, wanted, pool, unwanted, pool_size, count, forbidden, salt, stamps, rows, drawn):  # type: ignore[no-untyped-def]
     for number in range(len(anchors)):
         anchor, mark, taken = anchors[number], number + 1, 0

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.executor import run_in_threads, run_range_in_threads
 from citeweave.core.hash_keys import hash_texts
 from citeweave.core.progress import QUIET, Reporter
@@ -247,7 +247,7 @@ def _relation_names(bits: int) -> list[str]:
     return [name for place, name in enumerate(RELATIONS) if bits >> place & 1]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _lower_bound(targets, low, high, target):  # type: ignore[no-untyped-def]
     """Return the first position from low to high whose target is not smaller (binary search)."""
     while low < high:
@@ -259,14 +259,14 @@ def _lower_bound(targets, low, high, target):  # type: ignore[no-untyped-def]
     return low
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _has(offsets, targets, row, target):  # type: ignore[no-untyped-def]
     end = offsets[row + 1]
     at = _lower_bound(targets, offsets[row], end, target)
     return at < end and targets[at] == target
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _share_middle(targets, i, end, others, j, stop, middles, longest):  # type: ignore[no-untyped-def]
     """Whether two ascending lists share a middle paper whose own list (by offsets `middles`) is not too long."""
     while i < end and j < stop:
@@ -284,7 +284,7 @@ def _share_middle(targets, i, end, others, j, stop, middles, longest):  # type: 
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _relate(out, cited, into, citing, longest, first, second, bits):  # type: ignore[no-untyped-def]
     # out, into: offsets of the lists of cited and of citing papers
     for at in range(len(bits)):
@@ -369,13 +369,13 @@ def _shingles_of_pass(shingles: Shingles, number: int, passes: int) -> Shingles:
     return Shingles(shingles.hashes[mask], to_offsets(mask)[shingles.bounds])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _sort(hashes, bounds, low, high):  # type: ignore[no-untyped-def]
     for paper in range(low, high):
         hashes[bounds[paper] : bounds[paper + 1]].sort()
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _add_shared(hashes, bounds, first, second, shared, low, high):  # type: ignore[no-untyped-def]
     """Add to every pair the number of word triples that both papers have."""
     for pair in range(low, high):

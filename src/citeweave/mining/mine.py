@@ -82,7 +82,13 @@ def mine_samples(
     reporter: Reporter = QUIET,
     executor: Executor | None = None,
 ) -> Samples:
-    """Mine samples: select positives and negatives of every anchor and write them to a folder, or open existing ones."""
+    """Mine training samples: select positives and negatives for every anchor paper, and write them to a folder.
+
+        rules = parse_rules(load_recipe("specter").table("mining"))
+        samples = mine_samples("corpus/", rules, "samples/", MiningInputs(graph=graph))
+
+    `inputs` has what the rules need besides the corpus. Samples that exist already for the same inputs are opened.
+    """
     inputs, options = inputs or MiningInputs(), options or MiningOptions()
     if inputs.graph is not None and inputs.graph.corpus not in ("", corpus.hash):
         raise UserError(f"the graph is of another corpus than {corpus.folder}; build it again with `citeweave graph`")

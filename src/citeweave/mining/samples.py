@@ -280,7 +280,7 @@ class Triplets:
 
 
 class Samples:
-    """A folder of samples; every column is memory-mapped."""
+    """Training samples: anchors with their positives and negatives, as rows of a corpus, memory-mapped in a folder."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest

@@ -38,7 +38,8 @@ from citeweave.core.inputs import Source
 from citeweave.core.json_files import read_members
 from citeweave.core.progress import QUIET, Count, Reporter, Tally
 from citeweave.core.ragged import Ragged, owners_of, to_offsets
-from citeweave.corpus.corpus import NOT_FOUND, Corpus, IdIndex, Rows
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.id_index import NOT_FOUND, IdIndex, Rows
 from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import clean_text, dict_of, number_of
 from citeweave.corpus.text import paper_text

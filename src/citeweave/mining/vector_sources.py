@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.compiled import compiled
 from citeweave.core.errors import UserError
 from citeweave.core.ragged import Ragged, count_owners, to_offsets
 from citeweave.core.randomness import stream
@@ -183,7 +183,7 @@ def similar_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     return _as_lists(Neighbors(rows, scores), here, papers, len(block.anchors))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _nearest_to_limit(cosines, papers, anchors, limit, above, rows, scores):  # type: ignore[no-untyped-def]
     """Find for every anchor the papers on one side of the similarity limit that are nearest to it, nearest first."""
     count = rows.shape[1]

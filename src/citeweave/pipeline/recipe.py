@@ -134,7 +134,7 @@ def shipped_recipes() -> list[str]:
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load a shipped recipe by its name, or a TOML file by its path.
+    """Load a training recipe by its name (`citeweave recipes` lists them) or its TOML file, with some keys changed.
 
     >>> load_recipe("scincl", ["mining.positives.band=200"]).table("mining")["positives"]["band"]
     200

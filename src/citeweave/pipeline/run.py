@@ -108,7 +108,12 @@ def run_recipe(
     reporter: Reporter = QUIET,
     executor: Executor | None = None,
 ) -> RunResult:
-    """Run a complete recipe into a folder: data, training, evaluation; finished stages are skipped.
+    """Run a complete recipe: hold out test papers, mine samples, train, evaluate before and after, compare.
+
+        run = run_recipe("scincl", "corpus/", "run/")
+        run.models, run.reports["corpus"][0].metrics, run.comparisons["corpus"].sentences
+
+    Each stage is a folder in `output`; finished stages are skipped, so that an interrupted run resumes.
 
     An executor annotates, mines and embeds in place of this process, which trains.
     """

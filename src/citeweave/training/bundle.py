@@ -261,7 +261,10 @@ def make_bundle(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Path:
-    """Write a bundle of training data and start model; an existing one of the same inputs is kept."""
+    """Write a bundle: training data and start model in one folder, to train on a machine that has neither corpus nor graph.
+
+    An existing bundle of the same inputs is kept.
+    """
     from citeweave.training.load_data import DataSources, load_training_data
 
     plan, sources, folder = plan or TrainingPlan(), sources or DataSources(), Path(folder)

@@ -121,7 +121,11 @@ def train_encoder(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> EncoderRun:
-    """Train an encoder on samples of a corpus and save it; an existing one of the same inputs is opened."""
+    """Train an encoder on samples mined from a corpus and save it as a folder that `load_encoder` opens.
+
+    `plan` holds the options of encoder and training. An interrupted training resumes from its last checkpoint; a model
+    that already exists for the same inputs is opened.
+    """
     from citeweave.training.load_data import DataSources, load_training_data
 
     plan, sources = plan or TrainingPlan(), sources or DataSources()

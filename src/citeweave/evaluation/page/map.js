@@ -1,16 +1,17 @@
 // A map of papers to look at and move: used by the explorer, and inside map.html beside a report.
 //
-//   const map = new PaperMap({xy, of, clusters}, {stage, canvas, tip}, {describe, open, moved, begin});
+//   const map = new PaperMap({xy, of, clusters}, {stage, canvas, tip}, {describe, titlesOf, open, moved, begin});
 //   map.bindLegend(labels, all, none, changed);
 //   map.start(signal);
 //
 // xy: Uint16Array of 2 n places. of: group of each point. clusters: names to write, {name, size, x, y}. describe(i, tell)
-// calls tell(title, details); open(i), moved({u, v, zoom}) and begin() may be left out. Colors come from the style: groups
+// calls tell(title, details); titlesOf([i, ...]) returns the known ones, "" for others, and calls later() when it knows more;
+// open(i), moved({u, v, zoom}), begin() and titlesOf may be left out. Colors come from the style: groups
 // from the legend's dots, the rest from the canvas (its background, and its color for points that are not highlighted)
 // and the tip (text). Points are blended into an image of pixels: 100,000 calls to draw a circle would take seconds.
-// `data-frame` of the canvas holds the milliseconds that the last frame took.
+// `data-frame` of the canvas holds the milliseconds that the last frame took, `data-titles` how many titles it shows.
 
-const SIZE = 65536, CELLS = 256, REST = 160, CLICK = 6, SLOW = 28;
+const SIZE = 65536, CELLS = 256, REST = 160, CLICK = 6, SLOW = 28, TITLED = 80, LETTERS = 52;
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 const rgb = (color) => color.match(/\d+/g).slice(0, 3).map(Number);
 
@@ -20,8 +21,8 @@ export function unpack(packed, Type = Uint8Array) {
 }
 
 export class PaperMap {
-  constructor({xy, of, clusters = []}, parts, {describe, open, moved, begin}) {
-    Object.assign(this, {xy, of, n: xy.length / 2, describe, open, moved, begin}, parts);
+  constructor({xy, of, clusters = []}, parts, {describe, titlesOf, open, moved, begin}) {
+    Object.assign(this, {xy, of, n: xy.length / 2, describe, titlesOf, open, moved, begin}, parts);
     Object.assign(this, {view: null, found: null, lit: -1, chosen: -1, ratio: 1, frame: 0, fingers: new Map(), pinch: 0, traveled: 0});
     this.clusters = clusters.filter((one) => one.name).sort((a, b) => b.size - a.size);
     this.context = this.canvas.getContext("2d", {alpha: false});
@@ -232,7 +233,7 @@ export class PaperMap {
     if (some) this.blend(stamp(radius * 0.85), this.colors.map(() => this.faded), false, 0.25, step);
     this.blend(stamp(some ? radius * 1.4 : radius), this.colors, true, 0.8, this.found ? 1 : step);
     context.putImageData(this.image, 0, 0);
-    this.writeNames();
+    this.writeTitles(this.writeNames(), radius);
     if (this.chosen >= 0) this.ring(radius);
     const took = performance.now() - began;
     this.frame = step > 1 ? this.frame : took;
@@ -279,6 +280,46 @@ export class PaperMap {
       context.strokeText(text, cx, cy);
       context.fillText(text, cx, cy);
     }
+    return taken;
+  }
+
+  // the active points in view, the nearest to its middle first; none where there are more than `limit`
+  inView(limit) {
+    const {xy, first, inCell, canvas: {width, height}} = this, [left, top] = this.toMap(0, 0), [right, bottom] = this.toMap(width, height);
+    const cell = (value) => clamp(Math.floor(value / 256), 0, CELLS - 1), seen = [], {u, v} = this.view;
+    for (let row = cell(bottom); row <= cell(top); row++) {
+      for (let at = first[row * CELLS + cell(left)]; at < first[row * CELLS + cell(right) + 1]; at++) {
+        const i = inCell[at], x = xy[2 * i], y = xy[2 * i + 1];
+        if (x < left || x > right || y < bottom || y > top || !this.isActive(i)) continue;
+        if (seen.push([Math.hypot(x - u, y - v), i]) > limit) return [];
+      }
+    }
+    return seen.sort((a, b) => a[0] - b[0]).map(([, i]) => i);
+  }
+
+  // titles beside their points, once few are in view; one that would cover a name or another title is left out
+  writeTitles(taken, radius) {
+    const {context, ratio, canvas} = this, size = 12 * ratio, gap = radius + 5 * ratio;
+    const seen = this.titlesOf ? this.inView(TITLED) : [], titles = seen.length ? this.titlesOf(seen) : [];
+    let written = 0;
+    context.font = `${size}px ${this.font}`;
+    context.textAlign = "left";
+    seen.forEach((i, at) => {
+      if (!titles[at]) return;
+      const text = titles[at].length > LETTERS ? titles[at].slice(0, LETTERS - 1).trimEnd() + "…" : titles[at];
+      const [x, y] = this.placeOf(i), wide = context.measureText(text).width;
+      const start = [x + gap, x - gap - wide].find((from) => {
+        const box = [from - 3 * ratio, y - size * 0.7, from + wide + 3 * ratio, y + size * 0.7];
+        if (box[0] < 0 || box[1] < 0 || box[2] > canvas.width || box[3] > canvas.height) return false;
+        return !taken.some((one) => box[0] < one[2] && one[0] < box[2] && box[1] < one[3] && one[1] < box[3]);
+      });
+      if (start === undefined) return;
+      taken.push([start - 3 * ratio, y - size * 0.7, start + wide + 3 * ratio, y + size * 0.7]);
+      context.strokeText(text, start, y);
+      context.fillText(text, start, y);
+      written++;
+    });
+    canvas.dataset.titles = written;
   }
 
   ring(radius) {

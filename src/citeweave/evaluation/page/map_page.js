@@ -7,7 +7,7 @@ let lower = null, pause = 0;
 
 const map = new PaperMap({xy: unpack(data.xy, Uint16Array), of: unpack(data.topic)},
   {stage: byId("stage"), canvas: byId("plot"), tip: byId("tip")},
-  {describe: (i, tell) => tell(titles[i] || "untitled", labels[map.of[i]].querySelector("span").textContent)});
+  {titlesOf: (points) => points.map((i) => titles[i]), describe: (i, tell) => tell(titles[i] || "untitled", labels[map.of[i]].querySelector("span").textContent)});
 map.bindLegend(labels, byId("all"), byId("none"), find);
 byId("in").onclick = () => map.zoom(1.6);
 byId("out").onclick = () => map.zoom(1 / 1.6);

@@ -46,7 +46,10 @@ GENERATED_SUITES = {
 
 
 def read_suite(name: str, folder: str | Path, *, split: str = "test") -> Suite:
-    """Read a published suite by its name, from the folder of its files."""
+    """Read a published benchmark by its name, such as `csfcube`, from the folder of its files, for `evaluate`.
+
+    See docs/evaluation.md for all names and for the files that each needs. `split` is `test` or `dev`.
+    """
     choose(name, SUITES, "--suite")
     folder = Path(folder)
     if not folder.is_dir():
