@@ -32,7 +32,7 @@ $(INSTALLED_DEV): $(INSTALLED)
 	constraints/install.sh .venv newest --editable '.[all,dev]'
 	@touch $@
 
-demo: install  ## Generate a small literature, import it, mine samples, train an encoder, evaluate it (about four minutes)
+demo: install  ## 2,000 real articles: import, train, evaluate before and after, ask, map (some minutes)
 	@$(BIN)/python examples/demo.py
 
 test: dev  ## Run all tests, in JOBS processes (2)
@@ -66,12 +66,14 @@ format: dev  ## Repair style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: dev  ## Write docs/cli.md anew from --help
+docs: dev  ## Write the generated pages anew and build the site of the docs into site/
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_design.py
+	$(BIN)/python docs/generate_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: dev  ## Run the benchmarks (several minutes each)
 	$(BIN)/python benchmarks/run_all.py
 
 clean:  ## Remove .venv and what demo and tests left
-	rm -rf .venv $(OLDEST) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(OLDEST) demo site examples/out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -245,6 +245,11 @@ REMOVALS = (
         "remote/fetch.py, remote/push.py",
     ),
     (
+        "in the cache: copies of models for questions, all but the newest four, and those that do not give the model's vectors",
+        "only files that their manifests list",
+        "encoders/light_encoder.py",
+    ),
+    (
         "in object storage: objects of the previous version that the new one does not have",
         "`citeweave-objects.json` or a manifest of citeweave at that address lists them; for an index, its state",
         "remote/push.py, remote/object_storage.py",

@@ -1,211 +1,279 @@
-"""What citeweave does, on a synthetic literature, from files to a trained encoder, its report and a search: `make demo`.
+"""From 2,000 real articles to a trained model, an answer and a map: `make demo`.
 
-Every step is a command that you can type yourself; files go to demo/.
+Prints a short story and writes it to demo/story.md with two pictures; what the commands print goes to demo/log.txt. Run
+again, it resumes: what is done stays. The articles are in examples/elife (eLife, CC BY 4.0).
 """
 
 from __future__ import annotations
 
-import gzip
+import html
 import json
+import os
 import shlex
-import shutil
 import subprocess
 import sys
+import textwrap
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from citeweave import Corpus
-
+HERE = Path(__file__).resolve().parent
 FOLDER = Path("demo")
-MARK = FOLDER / ".made-by-make-demo"
-PAPERS = 1000
-HELD_BACK = 50
-LIBRARY = 60
-BENCHMARK = 40
-LITTLE = (
-    "--set encoder.max_tokens=48 --set training.frozen_layers=4 --set training.steps=5 "
-    "--set training.learning_rate=2e-4 --set training.validation=0.02"
-)
-"""Training that two cores do in half a minute."""
+MARK = ".made-by-make-demo"
+QUESTION = "How old are the fossils of Homo naledi?"
+TASKS = {
+    "cite": "its references among random articles",
+    "hard_cite": "its references among those that they cite",
+    "cocite": "articles cited together with it",
+}
+"""Tasks of the evaluation, and what must be found for an article whose references nobody has seen."""
+
+SPACE = "miscellaneous"
+"""The space of examples/one_layer.toml."""
+
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#7f6d1c", "#8c8c8c")
 
 
 def main() -> None:
-    start = time.monotonic()
-    begin_folder()
-    say(
-        "A synthetic literature is generated: problems, methods and findings in many wordings, citations with their reasons."
+    begin_folder(FOLDER)
+    story = Story(FOLDER)
+    story.title("From 2,000 eLife articles to a model, an answer and a map")
+    tell_import(story)
+    tell_training(story)
+    tell_index(story)
+    tell_question(story)
+    tell_map(story)
+    story.end()
+
+
+def begin_folder(folder: Path) -> None:
+    """Create the folder, or take that of an earlier demo; never one that was not made by the demo."""
+    if folder.exists() and not (folder / MARK).is_file():
+        sys.exit(f"{folder}/ was not made by `make demo`; move it elsewhere, then run `make demo` again")
+    folder.mkdir(exist_ok=True)
+    (folder / MARK).touch()
+
+
+def example(name: str) -> str:
+    """Return the path of an example, from here, as it is typed."""
+    return shlex.quote(os.path.relpath(HERE / name))
+
+
+# --- the story -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Story:
+    """What the demo tells: lines with elapsed time on the terminal, Markdown in story.md, output of commands in log.txt."""
+
+    folder: Path
+    start: float = field(default_factory=time.monotonic)
+    markdown: list[str] = field(default_factory=list)
+
+    def title(self, text: str) -> None:
+        print(f"\n{text}\n", flush=True)
+        (self.folder / "log.txt").write_text("")
+        self.markdown.append(
+            f"# {text}\n\nArticles: eLife, CC BY 4.0; each is at https://doi.org/10.7554/eLife.NUMBER."
+        )
+
+    def step(self, text: str) -> None:
+        print(f"{time.monotonic() - self.start:4.0f} s  {text}", flush=True)
+        self.markdown.append(f"\n## {text}\n")
+
+    def say(self, text: str) -> None:
+        for line in text.splitlines():
+            print(textwrap.fill(line, 116, initial_indent=" " * 8, subsequent_indent=" " * 10), flush=True)
+        self.markdown.append(text.replace("\n", "  \n") + "\n")
+
+    def run(self, command: str) -> Any:
+        """Run a command of citeweave and return the JSON that it prints; the log keeps command and output."""
+        self.markdown.append(f"    {command}\n")
+        with (self.folder / "log.txt").open("a") as log:
+            log.write(f"\n$ {command}\n")
+            log.flush()
+            words = [sys.executable, "-m", *shlex.split(command), "--json"]
+            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+            log.write(done.stdout)
+        if done.returncode:
+            last = (self.folder / "log.txt").read_text().strip().splitlines()[-1]
+            sys.exit(f"{command}\n{last}\nSee {self.folder}/log.txt; `make demo` resumes.")
+        return json.loads(done.stdout)
+
+    def picture(self, name: str, text: str, svg: str) -> None:
+        (self.folder / name).write_text(svg, encoding="utf-8")
+        self.markdown.append(f"![{text}]({name})\n")
+
+    def end(self) -> None:
+        (self.folder / "story.md").write_text("\n".join(self.markdown), encoding="utf-8")
+        print(
+            f"{time.monotonic() - self.start:4.0f} s  Done. The story with its pictures: {self.folder}/story.md\n\n"
+            f"  .venv/bin/citeweave explore {self.folder}/index       these articles in the browser: search, reasons, the map\n"
+            f"  .venv/bin/citeweave explore YOUR_LIBRARY.bib  the same for your own\n"
+            f"  less {self.folder}/run/comparison.md {self.folder}/log.txt\n",
+            flush=True,
+        )
+
+
+def tell_import(story: Story) -> None:
+    story.step("Import: three files become a corpus; every record is kept, or counted with a reason.")
+    report = story.run(f"citeweave import {example('elife')} -o {story.folder}/corpus --overwrite")
+    kept = {kind: report["records"][kind]["kept"] for kind in ("papers", "citations", "contexts")}
+    story.say(
+        f"{kept['papers']:,} articles of seven subjects, {kept['citations']:,} citations among them, "
+        f"{kept['contexts']:,} sentences that cite."
     )
-    run(f"citeweave synthesize -o {FOLDER}/literature --papers {PAPERS} --seed 0")
-    literature = Corpus.open(FOLDER / "literature")
-    write_sources(literature, FOLDER / "sources")
 
-    say(
-        "It is written as the files that a scholar might have: tables of papers, citations and citing sentences, and a .bib file."
+
+def tell_training(story: Story) -> None:
+    story.step("Train a little: one linear layer over MiniLM learns from citations which articles belong together.")
+    folder, tasks = story.folder, " ".join(f"--task {name}" for name in TASKS)
+    made = story.run(
+        f"citeweave run {example('one_layer.toml')} --corpus {folder}/corpus --intents corpus {tasks} "
+        f"--queries 200 --device cpu -o {folder}/run --overwrite"
     )
-    say(
-        "All files are imported. Papers that are in the .bib and in the table are merged; every record is accounted for."
+    story.say(
+        f"{made['samples']:,} training samples were mined. References of a tenth of the articles were held out: they are "
+        "asked for now."
     )
-    run(f"citeweave import {FOLDER}/sources -o {FOLDER}/corpus")
-    run(f"citeweave info {FOLDER}/corpus --samples 1")
+    story.step("Did it help? Mean average precision before and after, on references that training has not seen.")
+    metrics = " ".join(f"--metric {name}.map" for name in TASKS)
+    after = shlex.quote(f"after={folder}/run/report/corpus ({SPACE})")
+    found = story.run(f"citeweave compare {after} before={folder}/run/report-start/corpus {metrics}")
+    rows = scores(found)
+    for row in rows:
+        verdict = "" if row.is_significant else "; may be chance"
+        story.say(
+            f"{row.text:<42} {row.before:5.1f} -> {row.after:5.1f}  "
+            f"({row.after - row.before:+.1f}, 95% interval {row.low:+.1f} to {row.high:+.1f}{verdict})"
+        )
+    story.picture("scores.svg", "Scores before and after training", draw_scores(rows))
 
-    say(
-        "Some papers belong to a benchmark, half of them under another title. They are found (and a few that share most of "
-        "their text) and left out of the training corpus."
+
+class Score(NamedTuple):
+    """Mean average precision of a task before and after training, and the interval of the difference."""
+
+    text: str
+    before: float
+    after: float
+    low: float
+    high: float
+    is_significant: bool
+
+
+def scores(comparison: Mapping[str, Any]) -> list[Score]:
+    """Read what `citeweave compare after=... before=... --json` prints."""
+    rows, values = [], comparison["values"]
+    for each in comparison["differences"]:
+        if each["metric"].partition(".")[0] not in TASKS:
+            continue  # the mean of all
+        sign = 1 if each["first"] == "after" else -1
+        low, high = sorted((sign * each["low"], sign * each["high"]))
+        before, after = (values[name][each["metric"]] for name in ("before", "after"))
+        text = TASKS[each["metric"].partition(".")[0]]
+        rows.append(Score(text, before, after, low, high, each["significant"]))
+    return rows
+
+
+def tell_index(story: Story) -> None:
+    story.step("Index: the model that ships with citeweave reads all articles and each of their sentences.")
+    story.run(f"citeweave index {story.folder}/corpus --sentences --device cpu -o {story.folder}/index --overwrite")
+    story.say(
+        "This model, weave, was trained on citations of eLife among others, so these articles are familiar to it."
     )
-    write_benchmark(literature, FOLDER / "benchmark")
-    run(f"citeweave audit {FOLDER}/corpus --against benchmark={FOLDER}/benchmark -o {FOLDER}/training")
-
-    say("New papers arrive. The update is a new generation that shares the files it did not change.")
-    write_update(literature, FOLDER / "update")
-    run(f"citeweave import {FOLDER}/update --update {FOLDER}/training -o {FOLDER}/training-2")
-
-    say(
-        "The citations become a graph, and its nodes become vectors: papers cited together are close. Held-out citations are predicted from them."
-    )
-    run(f"citeweave graph {FOLDER}/training -o {FOLDER}/graph --held-out 0.05")
-
-    say(
-        "Training needs pairs that belong together and pairs that do not. SciNCL's rules choose them by rank among those "
-        "vectors;\nthe ranks are chosen for this small literature. Then the samples are audited."
-    )
-    run(f"citeweave mine {FOLDER}/training --recipe scincl --bands auto --graph {FOLDER}/graph -o {FOLDER}/samples")
-    run(f"citeweave audit {FOLDER}/samples --graph {FOLDER}/graph --against benchmark={FOLDER}/benchmark")
-
-    show_training()
-    say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
-    print(
-        f"  .venv/bin/citeweave explore {FOLDER}/index          the index as a page in the browser: search, reasons, a map\n"
-        f"  .venv/bin/citeweave explore YOUR_LIBRARY.bib    the same for your own papers, by their sentences too\n"
-        f"  .venv/bin/citeweave search {FOLDER}/index --cite 'We estimate the effect with the instruments of [CIT].' --intent method\n"
-        f"  open {FOLDER}/run/report/corpus/report.html in a browser\n"
-        f"  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
-        f"  .venv/bin/citeweave run intent_spaces --corpus {FOLDER}/training -o {FOLDER}/run-spaces --set training.steps=30\n"
-        f"  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n"
-        f"  .venv/bin/citeweave evaluate minilm --suite aspects --data {FOLDER}/literature --papers 200 --distance mean_best "
-        f"--sentence-metric cosine -o {FOLDER}/report-aspects\n"
-        "  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
-    )
 
 
-def begin_folder() -> None:
-    """An empty folder; an older demo's is removed, anybody else's is not."""
-    if FOLDER.exists() and not MARK.is_file():
-        sys.exit(f"{FOLDER}/ was not made by `make demo`; move it elsewhere, then run `make demo` again")
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir()
-    MARK.touch()
+def tell_question(story: Story) -> None:
+    story.step(f"Ask: {QUESTION}")
+    story.markdown.append(f"    citeweave search {story.folder}/index {shlex.quote(QUESTION)}\n")
+    for year, title, sentence, id in answers(story.folder / "index", QUESTION, 3):
+        story.say(f"{year}  {title}\n  {sentence} [{id}]")
 
 
-def show_training() -> None:
-    """A whole run of a recipe, and what its encoder is good for."""
-    say(
-        "Now everything with one command: SPECTER's recipe trains MiniLM briefly on this literature. The references of a tenth of "
-        "the papers\nare held out; what they cite must be found among random papers (cite), and among papers one step further "
-        "(hard_cite),\nbefore and after. Texts are cut at 48 tokens and four of six layers stay as they are: this is two CPU cores."
-    )
-    tasks = "--task cite --task hard_cite --queries 60"
-    run(f"citeweave run specter --corpus {FOLDER}/training --init minilm -o {FOLDER}/run {tasks} {LITTLE} --device cpu")
+def answers(folder: Path, question: str, count: int) -> list[tuple[int, str, str, str]]:
+    """Return the first hits of a question: year, title, the sentence nearest to the question, id."""
+    import citeweave as cw
+    from citeweave.search.query import SentenceQuery
 
-    say(
-        "The accuracy on held-back triplets (above, before and after) shows that it learns; half a minute on two cores does not yet "
-        "move rankings.\nIs it better than words alone, or is that chance?"
-    )
-    judged = f"--suite corpus --data {FOLDER}/training {tasks}"
-    run(f"citeweave evaluate bm25 {judged} -o {FOLDER}/report-bm25")
-    run(f"citeweave compare {FOLDER}/run/report/corpus {FOLDER}/report-bm25 --metric cite.map --metric hard_cite.map")
-
-    say("The trained encoder embeds all papers.")
-    run(f"citeweave embed {FOLDER}/training --model {FOLDER}/run/model -o {FOLDER}/vectors --device cpu")
-
-    say(
-        "An index of these vectors answers questions: what is near to a paper and why, and which papers say so in these words?"
-    )
-    made = f"--model {FOLDER}/run/model --vectors {FOLDER}/vectors"
-    run(f"citeweave index {FOLDER}/training {made} -o {FOLDER}/index --device cpu")
-    known = Corpus.open(FOLDER / "training").ids[100]
-    run(f"citeweave search {FOLDER}/index --paper {known} --count 3 --explain")
-    run(f"citeweave search {FOLDER}/index {shlex.quote('causal diagrams')} --by words --year 2010- --count 3")
-
-
-def say(text: str) -> None:
-    print(f"\n{text}", flush=True)
-
-
-def run(command: str) -> None:
-    """Run a command of citeweave and show it."""
-    print(f"\n$ {command}", flush=True)
-    words = shlex.split(command)
-    subprocess.run([sys.executable, "-m", *words], check=True)
-
-
-def write_sources(literature: Corpus, folder: Path) -> None:
-    """All but the last papers as JSON lines and TSV, and some of them once more as a library of BibTeX entries."""
-    known = len(literature) - HELD_BACK
-    papers = [paper_record(literature, row) for row in range(known)]
-    write_lines(folder / "papers.jsonl.gz", [{**paper, "references": []} for paper in papers])
-    rows = np.flatnonzero(literature.citing < known)
-    pairs = zip(literature.citing[rows], literature.cited[rows], literature.strengths[rows], strict=True)
-    ids = literature.ids
-    edges = [f"{ids[int(citing)]}\t{ids[int(cited)]}\t{strength:g}\n" for citing, cited, strength in pairs]
-    (folder / "citations.tsv").write_text("".join(edges))
-    contexts = (literature.context(number) for number in range(len(literature.contexts)))
-    sentences = [
-        {"citing": c.citing, "text": c.text, "cited": c.cited, "section": c.section, "intents": intent_words(c)}
-        for c in contexts
+    index = cw.Index.open(folder)
+    hits = cw.answer(index, cw.Query(text=question, count=count)).hits
+    asked = cw.Query(sentences=SentenceQuery(texts=(question,)), where=cw.Filter(ids=tuple(hit.id for hit in hits)))
+    nearest = {hit.row: hit.matches[0].sentence for hit in cw.answer(index, asked).hits if hit.matches}
+    return [
+        (index.year(hit.row), hit.title, index.sentence_texts(hit.row)[nearest.get(hit.row, 0)], hit.id) for hit in hits
     ]
-    write_lines(folder / "contexts.jsonl.gz", sentences)
-    library = [literature.paper(row) for row in range(0, known, known // LIBRARY)]
-    entries = [
-        f"@article{{key{i},\n  title = {{{p.title}}},\n  year = {{{p.year}}}\n}}\n" for i, p in enumerate(library)
+
+
+def tell_map(story: Story) -> None:
+    import citeweave as cw
+    from citeweave.search.map import make_map
+
+    story.step("Map: similar articles lie close together; names are the words that set a region apart.")
+    index, corpus = cw.Index.open(story.folder / "index"), cw.Corpus.open(story.folder / "corpus")
+    drawn = make_map(index)
+    rows = corpus.rows([index.id(row) for row in drawn.columns["row"].tolist()])
+    subjects = [corpus.paper(row).fields[0] for row in rows.tolist()]
+    names = [Name(group.name, group.x, group.y) for group in drawn.groups]
+    story.say("; ".join(name.text for name in names))
+    story.picture("map.svg", "The articles by similarity, colored by subject", draw_map(drawn.xy, subjects, names))
+
+
+# --- pictures --------------------------------------------------------------------------------------------
+
+
+class Name(NamedTuple):
+    """A name on the map, at the coordinates of its points."""
+
+    text: str
+    x: float
+    y: float
+
+
+def draw_map(xy: Any, groups: Sequence[str], names: Sequence[Name]) -> str:
+    """Draw points (n, 2) as SVG, colored by group, with names over them and a legend."""
+    side, margin, known = 900, 20, sorted(set(groups), key=lambda name: (-groups.count(name), name))
+    color = {name: COLORS[min(number, len(COLORS) - 1)] for number, name in enumerate(known)}
+    scale = (side - 2 * margin) / max(1, int(xy.max()))
+    dots = [
+        f'<circle cx="{margin + x * scale:.0f}" cy="{side - margin - y * scale:.0f}" r="3" fill="{color[group]}" opacity=".65"/>'
+        for (x, y), group in zip(xy.tolist(), groups, strict=True)
     ]
-    (folder / "library.bib").write_text("".join(entries))
+    style = 'text-anchor="middle" font-weight="600" paint-order="stroke" stroke="#fff" stroke-width="4"'
+    written = []
+    for name in names:
+        half = min(5 * len(name.text), side / 2)  # about half its width: no name is cut off
+        x = min(max(margin + name.x * scale, half), side - half)
+        text = html.escape(name.text)
+        written.append(f'<text x="{x:.0f}" y="{side - margin - name.y * scale:.0f}" {style}>{text}</text>')
+    legend = [
+        f'<circle cx="{20 + 450 * (number % 2)}" cy="{side + 25 + 24 * (number // 2)}" r="6" fill="{color[name]}"/>'
+        f'<text x="{34 + 450 * (number % 2)}" y="{side + 30 + 24 * (number // 2)}">{html.escape(name)}</text>'
+        for number, name in enumerate(known[: len(COLORS)])
+    ]
+    return svg(side, side + 30 + 12 * (len(legend) + 2), [*dots, *written, *legend])
 
 
-def intent_words(context: object) -> list[str]:
-    names = {"BACKGROUND": "background", "METHOD": "methodology", "RESULT": "result"}
-    return [names[intent.name] for intent in context.intents if intent.name in names]  # type: ignore[attr-defined]
+def draw_scores(rows: Sequence[Score]) -> str:
+    """Draw the scores before and after training as SVG: two bars each, from the 0 to the 100 of the metric."""
+    parts = ['<text x="10" y="24" font-weight="600">Mean average precision, before (gray) and after training</text>']
+    for number, row in enumerate(rows):
+        top = 50 + 86 * number
+        verdict = "" if row.is_significant else ", may be chance"
+        change = f"{row.after - row.before:+.1f} [{row.low:+.1f}, {row.high:+.1f}]{verdict}"
+        parts.append(f'<text x="10" y="{top + 12}">{html.escape(row.text)}: {change}</text>')
+        for place, (value, color) in enumerate(((row.before, "#9a9a9a"), (row.after, COLORS[0]))):
+            y = top + 20 + 24 * place
+            parts.append(f'<rect x="10" y="{y}" width="{6 * value:.1f}" height="20" fill="{color}"/>')
+            parts.append(f'<text x="{16 + 6 * value:.1f}" y="{y + 15}">{value:.1f}</text>')
+    return svg(680, 60 + 86 * len(rows), parts)
 
 
-def write_benchmark(literature: Corpus, folder: Path) -> None:
-    """Papers under ids of its own; half of them with another title, so that only their text gives them away."""
-    records = []
-    for number, row in enumerate(range(7, len(literature) - HELD_BACK, len(literature) // BENCHMARK)):
-        record = paper_record(literature, row)
-        record["id"] = f"bench-{number}"
-        if number % 2:
-            record["title"] = f"Benchmark paper {number}"
-        records.append(record)
-    write_lines(folder / "papers.jsonl", records)
-
-
-def write_update(literature: Corpus, folder: Path) -> None:
-    """The papers that were held back, and a correction of one that is known."""
-    records = [paper_record(literature, row) for row in range(len(literature) - HELD_BACK, len(literature))]
-    corrected = paper_record(literature, 0)
-    corrected["abstract"] = str(corrected["abstract"]) + " This sentence was added by an erratum."
-    write_lines(folder / "papers.jsonl.gz", [*records, corrected])
-
-
-def paper_record(corpus: Corpus, row: int) -> dict[str, object]:
-    paper = corpus.paper(row)
-    return {
-        "id": paper.id,
-        "title": paper.title,
-        "abstract": paper.abstract,
-        "year": paper.year,
-        "venue": paper.venue,
-        "authors": paper.authors,
-        "fields": paper.fields,
-        "references": [corpus.ids[int(cited)] for cited in corpus.cited[corpus.citing == row]],
-    }
-
-
-def write_lines(path: Path, records: list[dict[str, object]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(record) + "\n" for record in records).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+def svg(width: int, height: int, parts: Sequence[str]) -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    style = 'font-family="system-ui, sans-serif" font-size="15" fill="#222"'
+    return "\n".join([f"{head} {style}>", '<rect width="100%" height="100%" fill="#fff"/>', *parts, "</svg>\n"])
 
 
 if __name__ == "__main__":
