@@ -12,6 +12,8 @@ import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -180,6 +182,27 @@ def load_generator(name: str) -> Any:
 
 def test_the_tables_of_rooms_and_files_are_up_to_date() -> None:
     assert (DOCS / "design.md").read_text() == load_generator("generate_design").page(), "run `make docs`"
+
+
+def test_the_reference_is_up_to_date() -> None:
+    assert (DOCS / "reference.md").read_text() == load_generator("generate_reference").reference(), "run `make docs`"
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """In strict mode: a link to a page or a heading that does not exist is an error."""
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {page.relative_to(site).as_posix(): page.read_text() for page in site.rglob("*.html")}
+    assert {"index.html", "reference.html", "examples/explore_a_library.html", "CONTRIBUTING.html"} <= pages.keys()
+    loaded = re.compile(r"""<(?:script|img|iframe|link)[^>]*?(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")
+    assert not {name: found for name, page in pages.items() if (found := loaded.findall(page))}
+    styles = [style.read_text() for style in site.rglob("*.css")]
+    assert styles and not [
+        found for style in styles for found in re.findall(r"(?:url\(|@import)\W*(?:https?:)?//\S+", style)
+    ]
+    assert "citeweave" in (site / "search" / "search_index.json").read_text()
 
 
 def test_every_column_is_described(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ def main() -> None:
 def compiled_modules() -> list[str]:
     """Modules with loops that numba compiles: it cannot compile what is instrumented."""
     root = Path(citeweave.__file__).parent
-    paths = [path for path in root.rglob("*.py") if "numba" in path.read_text(encoding="utf-8")]
+    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
+    paths = [path for path, text in texts.items() if "numba" in text or "core.compiled" in text]
     return sorted(".".join(path.relative_to(root.parent).with_suffix("").parts) for path in paths)
 
 

@@ -10,7 +10,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -268,7 +268,8 @@ def _check_best(found: list[tuple[str, float]], known: dict[str, float], apart: 
 def _check_fused(index: cw.Index, held: Held, text: str, where: cw.Filter, allowed: set[str]) -> None:
     """What words and vectors find together: only papers that are there and pass the filter, each once."""
     reader = nearest.QueryEncoder(index, held.world.encoder)
-    for query in (cw.Query(text=text), cw.Query(text=text, where=where), cw.Query(text=text, approximate=True)):
+    asked = cw.Query(text=text, by="hybrid")  # by name: papers are listed even if their vectors, random ones, are far
+    for query in (asked, replace(asked, where=where), replace(asked, approximate=True)):
         if not held.papers:
             continue
         hits = [hit.id for hit in cw.answer(index, reader, query).hits]

@@ -38,7 +38,7 @@ OPENED_BY = {
 OF_COMMANDS = ("bundle", "index_generation", "search-benchmark", "treccovid-rf")
 """Kinds whose manifests are read by more than their folder: by commands, or by the state of an index."""
 
-OF_CACHES = ("openvino model",)
+OF_CACHES = ("openvino model", "light_encoder")
 """Kinds that are made again without a word."""
 
 

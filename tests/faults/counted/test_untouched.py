@@ -65,6 +65,7 @@ def commands_of(bert: Path) -> dict[str, Line]:
         "store": Line("store index --lance papers.lance", "papers.lance"),
         "change": Line("change index --delete gone.txt", "index"),
         "match": Line("match corpus --papers corpus --model model --device cpu --reviewers people.jsonl -o scores.csv", "scores.csv", 0, 2),
+        "mcp": Line("mcp index --device cpu"),  # its standard input is empty: it ends at once
         "serve": Line("serve index --port 18731 --device cpu", "", -9, None),
         "explore": Line(f"explore library.bib --folder library --model {bert} --runtime torch --once", "library"),
         "evaluate": Line(f"evaluate data/vectors.jsonl {suite} -o report", "report"),
