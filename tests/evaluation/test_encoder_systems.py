@@ -154,3 +154,11 @@ def test_the_command(aspect_model, bert, folders, tmp_path, cli, monkeypatch):
     cli.fails("bm25 is not a model", *asked, "bm25 --aspect method")
     cli.fails("baseline:tfidf is not a model", *asked, "baseline:tfidf --aspect every")
     cli.fails("--distance single compares their sentences", *asked, aspect_model, "--aspect all --distance single")
+
+
+def test_models_with_the_same_encoder_encode_papers_once(papers):
+    texts, _, encoder = papers
+    first = EncoderSystem(encoder)
+    second = EncoderSystem(encoder, same_as=first)
+    assert (second.vectors(texts).matrix == first.vectors(texts).matrix).all()
+    assert encoder.read == len(texts) and second.metadata()["dimension"] == 6

@@ -71,6 +71,12 @@ def test_an_executor_mines_and_embeds_and_the_run_is_the_same(place, own, tmp_pa
     assert not list(tmp_path.rglob("texts.json"))
 
 
+def test_a_model_of_heads_shares_the_vectors_of_its_start_model(place, own, tmp_path):
+    executor = Told()
+    run_recipe(tiny("intent_heads"), place.corpus.folder, tmp_path / "run", own, executor=executor)
+    assert [work.label for work in executor.works].count("embedding") == 1, "the encoder is the same"
+
+
 def test_a_plan_makes_nothing(place, ran, own, tmp_path):
     plan = plan_run(tiny("specter"), place.corpus.folder, tmp_path / "run", place.options)
     assert not (tmp_path / "run").exists()

@@ -69,13 +69,15 @@ class EncoderSystem(SingleVectorSystem):
         cache: Path | None = None,
         text_recipe: TextRecipe = _RECIPE,
         reporter: Reporter = QUIET,
+        same_as: EncoderSystem | None = None,
     ) -> None:
+        """Evaluate an encoder; `same_as` is a system whose encoder gives the same vectors, which are made once for both."""
         self.encoder, self._cache, self._recipe, self._reporter = encoder, cache, text_recipe, reporter
         self.name = encoder.name
         self.revision = hash_json([encoder.revision, text_recipe.hash])[:16]
         self._work: Path | None = None
-        self._encoded: dict[str, PaperVectors] = {}
-        self.counts: dict[str, dict[str, int]] = {}
+        self._encoded: dict[str, PaperVectors] = {} if same_as is None else same_as._encoded
+        self.counts: dict[str, dict[str, int]] = {} if same_as is None else same_as.counts
         """Hash of texts -> dimension and number of unusable vectors, of texts encoded here or by an executor."""
 
     def resume_in(self, folder: Path | None) -> None:

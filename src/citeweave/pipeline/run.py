@@ -142,7 +142,8 @@ def run_recipe(
         inputs = align_stage(run, inputs, alignment)
     assert read.training is not None, "prepare_recipe requires it"
     models = train_models(run, recipe, read.training, inputs, encoder)
-    settings = EvaluationSettings(encoder.text_recipe, trained_distance(read.training.losses))
+    is_frozen = read.training.parts == "heads"
+    settings = EvaluationSettings(encoder.text_recipe, trained_distance(read.training.losses), is_frozen)
     start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
     (output / COMPARISON).write_text(comparison_page(comparisons, reports, spaces), encoding="utf-8")
@@ -274,6 +275,7 @@ def _evaluate_models(
     trained: dict[str, list[Report]] = {name: [] for name in suites.names}
     spaces: dict[str, dict[str, list[Report]]] = {name: {} for name in suites.names}
     wanted = sorted(suites.options.tasks)
+    start_evaluations: dict[str, ModelEvaluation] = {}
     systems: list[tuple[str, Path | EncoderOptions, str, Any]] = [
         ("report-start", encoder, encoder.init, start_key(encoder))
     ]
@@ -283,6 +285,10 @@ def _evaluate_models(
     for place, model, name, key in systems:
         for suite in suites.names:
             evaluation = ModelEvaluation(model, name, suites, suite, settings, run.reporter, run.executor)
+            if place == "report-start":
+                start_evaluations[suite] = evaluation
+            elif settings.is_frozen:
+                evaluation.same_as = start_evaluations[suite]
             inputs = [key, suites.key(suite), wanted, *settings.key]
             for space in (ENCODER, *evaluation.spaces()):
                 is_own = space == ENCODER

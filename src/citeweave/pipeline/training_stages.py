@@ -241,6 +241,9 @@ class EvaluationSettings:
     distance: TrainedDistance | None = None
     """Distance between their sentences; None = between their vectors, as the suite says."""
 
+    is_frozen: bool = False
+    """Whether training leaves the encoder as it was, so that start and trained models share its vectors."""
+
     @property
     def key(self) -> list[str]:
         """Return what a report depends on besides model and suite."""
@@ -262,6 +265,9 @@ class ModelEvaluation:
     reporter: Reporter = field(default_factory=lambda: QUIET)
     executor: Executor | None = None
     """Embeds the papers; None = this process. Sentences are always embedded here."""
+
+    same_as: ModelEvaluation | None = None
+    """Evaluation of a model with the same encoder, whose vectors this one shares."""
 
     def spaces(self) -> tuple[str, ...]:
         """List the aspect spaces to evaluate besides the encoder's own vector; none for a start model."""
@@ -287,7 +293,7 @@ class ModelEvaluation:
         return find_heads(self.model)
 
     @cached_property
-    def _systems(self) -> dict[str, System]:
+    def _systems(self) -> dict[str, Any]:
         options, distance = self.suites.options, self.settings.distance
         encoder = dataclasses.replace(_load_model(self.model, options.device), name=self.name)
         if distance is not None:
@@ -303,6 +309,7 @@ class ModelEvaluation:
             text_recipe=self.settings.text,
             reporter=self.reporter,
             embed=None if self.executor is None else self._embed_remotely,
+            same_as=None if self.same_as is None else self.same_as._systems[ENCODER],
         )
         heads = self._heads()
         return {ENCODER: system} if heads is None else aspect_spaces(system, heads)
@@ -373,8 +380,9 @@ class TaskPapersEncoder(EncoderSystem):
         text_recipe: TextRecipe,
         reporter: Reporter = QUIET,
         embed: Callable[[Encoder, ShardPlan, Sequence[str], Path], None] | None = None,
+        same_as: EncoderSystem | None = None,
     ) -> None:
-        super().__init__(encoder, cache=cache, text_recipe=text_recipe, reporter=reporter)
+        super().__init__(encoder, cache=cache, text_recipe=text_recipe, reporter=reporter, same_as=same_as)
         self._rows, self._embed = needed_rows(suite), embed
         self._full: dict[str, PaperVectors] = {}
 
