@@ -1,7 +1,7 @@
-"""Write docs/pictures/explorer-*.png: the explorer in a browser, over a synthetic literature.
+"""Write docs/pictures/explorer-*.png: the explorer in a browser, over the eLife articles of examples/elife.
 
-    python docs/generate_pictures.py            makes the literature and its index first (a minute or two)
-    python docs/generate_pictures.py INDEX      over an index that is there
+    python docs/generate_pictures.py                  imports and indexes the articles first (a minute or two)
+    python docs/generate_pictures.py demo/index       over the index of `make demo`
 
 Needs the extras `explore` and `plots` (Pillow), playwright and a chromium.
 """
@@ -22,30 +22,29 @@ from urllib.request import urlopen
 
 from PIL import Image
 
-from citeweave.corpus.options import SyntheticOptions
-from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import build_index
-from citeweave.search.index import Index
 from citeweave.search.options import IndexOptions
 from citeweave.serve.app import create_app, create_server
 from citeweave.serve.options import ServeOptions
 
 PICTURES = Path(__file__).with_name("pictures")
 MOST_BYTES, COLORS = 150_000, 96
-QUESTION = "does+grain+yield+depend+on+soil+moisture"
+ELIFE = Path(__file__).parents[1] / "examples" / "elife"
+QUESTION, PAPER = "How+do+grid+cells+get+their+hexagonal+pattern", "elife:24231"
 SHOTS: dict[str, tuple[str, str, int, bool]] = {
     "search": (f"?q={QUESTION}", ".card", 1280, False),
-    "sentences": ("?paper={paper}&s=0,2", ".matched mark", 1280, False),
+    "sentences": (f"?paper={PAPER}&s=1,3", ".matched mark", 1280, False),
     "map": ("?view=map&color=cluster", "#plot[data-frame]", 1280, False),
-    "phone": ("?paper={paper}&s=0,2", ".matched mark", 390, True),
+    "phone": (f"?paper={PAPER}&s=1,3", ".matched mark", 390, True),
 }
 """Name: address, what must be seen, width, dark or not."""
 
 
 def make_index(folder: Path) -> Path:
-    """An index of 400 papers that nobody wrote."""
-    corpus = synthesize(folder / "literature", SyntheticOptions(papers=400, sharers=12))
-    build_index(corpus, "minilm", folder / "index", IndexOptions(runtime="int8", sentences=True))
+    """Import and index the articles, with their sentences."""
+    corpus = import_papers([ELIFE], folder / "corpus").corpus
+    build_index(corpus, "weave", folder / "index", IndexOptions(sentences=True))
     return folder / "index"
 
 
@@ -65,11 +64,11 @@ def serving(index: Path) -> Iterator[str]:
     thread.join(20)
 
 
-def shoot(browser: Any, address: str, name: str, paper: str) -> Path:
+def shoot(browser: Any, address: str, name: str) -> Path:
     query, sign, width, dark = SHOTS[name]
     scheme = "dark" if dark else "light"
     page = browser.new_page(viewport={"width": width, "height": 780}, color_scheme=scheme, reduced_motion="reduce")
-    page.goto(address + query.format(paper=paper))
+    page.goto(address + query)
     page.locator(sign).first.wait_for(timeout=120_000)
     page.wait_for_timeout(500)
     path = PICTURES / f"explorer-{name}.png"
@@ -93,12 +92,10 @@ def main(arguments: list[str]) -> None:
 
     with tempfile.TemporaryDirectory() as made, sync_playwright() as started:
         index = Path(arguments[0]) if arguments else make_index(Path(made))
-        opened = Index.open(index)
-        paper = opened.id(opened.size * 3 // 4)
         browser = launch(started)
         with serving(index) as address:
             for name in SHOTS:
-                sys.stdout.write(f"{shoot(browser, address, name, paper)}\n")
+                sys.stdout.write(f"{shoot(browser, address, name)}\n")
         browser.close()
 
 
