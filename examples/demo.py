@@ -7,17 +7,24 @@ again, it resumes: what is done stays. The articles are in examples/elife (eLife
 from __future__ import annotations
 
 import html
+import io
 import json
 import os
 import shlex
-import subprocess
+import signal
 import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import citeweave as cw
+import citeweave.cli
+from citeweave.search.map import make_map
+from citeweave.search.query import SentenceQuery
 
 HERE = Path(__file__).resolve().parent
 FOLDER = Path("demo")
@@ -89,18 +96,26 @@ class Story:
         self.markdown.append(text.replace("\n", "  \n") + "\n")
 
     def run(self, command: str) -> Any:
-        """Run a command of citeweave and return the JSON that it prints; the log keeps command and output."""
+        """Run a command of citeweave and return the JSON that it prints; the log keeps command and output.
+
+        It runs in this process, so that torch is loaded once for all commands.
+        """
         self.markdown.append(f"    {command}\n")
-        with (self.folder / "log.txt").open("a") as log:
+        output = io.StringIO()
+        with (self.folder / "log.txt").open("a", encoding="utf-8") as log:
             log.write(f"\n$ {command}\n")
-            log.flush()
-            words = [sys.executable, "-m", *shlex.split(command), "--json"]
-            done = subprocess.run(words, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
-            log.write(done.stdout)
-        if done.returncode:
-            last = (self.folder / "log.txt").read_text().strip().splitlines()[-1]
-            sys.exit(f"{command}\n{last}\nSee {self.folder}/log.txt; `make demo` resumes.")
-        return json.loads(done.stdout)
+            try:
+                with redirect_stdout(output), redirect_stderr(log):
+                    citeweave.cli.main([*shlex.split(command)[1:], "--json"])
+            except SystemExit as end:
+                if end.code:
+                    log.flush()
+                    last = (self.folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-1]
+                    sys.exit(f"{command}\n{last}\nSee {self.folder}/log.txt; `make demo` resumes.")
+            finally:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            log.write(output.getvalue())
+        return json.loads(output.getvalue())
 
     def picture(self, name: str, text: str, svg: str) -> None:
         (self.folder / name).write_text(svg, encoding="utf-8")
@@ -194,22 +209,17 @@ def tell_question(story: Story) -> None:
 
 def answers(folder: Path, question: str, count: int) -> list[tuple[int, str, str, str]]:
     """Return the first hits of a question: year, title, the sentence nearest to the question, id."""
-    import citeweave as cw
-    from citeweave.search.query import SentenceQuery
-
     index = cw.Index.open(folder)
-    hits = cw.answer(index, cw.Query(text=question, count=count)).hits
+    encoder = cw.open_query_encoder(index)
+    hits = cw.answer(index, encoder, cw.Query(text=question, count=count)).hits
     asked = cw.Query(sentences=SentenceQuery(texts=(question,)), where=cw.Filter(ids=tuple(hit.id for hit in hits)))
-    nearest = {hit.row: hit.matches[0].sentence for hit in cw.answer(index, asked).hits if hit.matches}
+    nearest = {hit.row: hit.matches[0].sentence for hit in cw.answer(index, encoder, asked).hits if hit.matches}
     return [
         (index.year(hit.row), hit.title, index.sentence_texts(hit.row)[nearest.get(hit.row, 0)], hit.id) for hit in hits
     ]
 
 
 def tell_map(story: Story) -> None:
-    import citeweave as cw
-    from citeweave.search.map import make_map
-
     story.step("Map: similar articles lie close together; names are the words that set a region apart.")
     index, corpus = cw.Index.open(story.folder / "index"), cw.Corpus.open(story.folder / "corpus")
     drawn = make_map(index)
@@ -277,4 +287,7 @@ def svg(width: int, height: int, parts: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted; `make demo` resumes")
