@@ -86,6 +86,21 @@ def test_estimate_from_numbers(literature, cli):
     assert stages[0]["size"].endswith("100 papers, 99 with text")
 
 
+def test_estimate_of_a_search_service(literature, cli):
+    out = cli.text("estimate search --papers 10e6 --machine server --quiet")
+    assert out.startswith("search of 10,000,000 papers, on server") and "one query by vector or paper: 23 ms" in out
+    found = cli.json("estimate search --papers 10e6 --machine server --sentences")
+    assert [stage["name"] for stage in found["stages"]] == ["embedding", "index", "server"] and found["notes"]
+    assert [query["name"] for query in found["queries"]][-1] == "by 2 sentences"
+    assert "99 papers of" in cli.text("estimate search --corpus", literature(100))
+    for words, message in (
+        ("search --citations 9", "--citations is about recipes"),
+        ("search --set training.steps=1", "--set is about recipes"),
+        ("scincl --sentences", "--sentences goes with `citeweave estimate search`"),
+    ):
+        cli.fails(message, "estimate", words, "--papers 9")
+
+
 @mistakes(
     ("", "the size of the literature is unknown"),
     ("--papers 9 --machine latop", "Did you mean 'laptop'"),

@@ -77,12 +77,17 @@ def missing_memory(work: StageWork, machine: Machine) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated cost of a recipe: time, memory and disk of every stage on one machine."""
+    """The estimated cost of a recipe or a search service: time, memory and disk of every stage on one machine."""
 
     recipe: str
     machine: Machine
     size: str
     stages: Sequence[StageWork]
+    queries: Sequence[StageWork] = ()
+    """Kinds of queries, one of each: not part of the total."""
+
+    notes: Sequence[str] = ()
+    """What is extrapolated, and what the figures leave out."""
 
     @property
     def seconds(self) -> float:
@@ -123,12 +128,18 @@ class Estimate:
         ]
         total = {"seconds": self.seconds, "memory": self.memory, "disk": self.disk}
         names = self._constants()
+        queries = [
+            {"name": query.name, "size": query.size, "seconds": query.seconds(self.machine), "cpu_seconds": query.cpu}
+            for query in self.queries
+        ]
         return {
             "recipe": self.recipe,
             "machine": asdict(self.machine),
             "stages": stages,
             "total": total,
+            **({"queries": queries} if queries else {}),
             "warnings": self.warnings,
+            **({"notes": list(self.notes)} if self.notes else {}),
             "constants": {name: asdict(CONSTANTS[name]) for name in names},
         }
 
@@ -140,15 +151,18 @@ class Estimate:
         rows = [("stage", "time", "memory", "disk", "of")]
         for stage in self.stages:
             name = f"{stage.name} (GPU)" if self._on_gpu(stage) else stage.name
-            time, memory = format_duration(stage.seconds(self.machine)), as_bytes(stage.memory)
-            rows.append((name, time, memory, as_bytes(stage.disk), stage.size))
+            seconds, memory = stage.seconds(self.machine), as_bytes(stage.memory)
+            rows.append((name, format_duration(seconds) if seconds else "", memory, as_bytes(stage.disk), stage.size))
         rows.append(("total", format_duration(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [f"{self.recipe} of {self.size}, on {self.machine}"]
         for row in rows:
             cells = [f"{row[0]:<{widths[0]}}", *(f"{row[at]:>{widths[at]}}" for at in (1, 2, 3)), row[4]]
             lines.append("  ".join(cells).rstrip())
+        for query in self.queries:
+            lines.append(f"one query {query.name}: {1000 * query.seconds(self.machine):,.0f} ms, {query.size}")
         lines += [f"does not fit: {line}" for line in self.warnings]
+        lines += [f"note: {line}" for line in self.notes]
         if constants:
             lines += ["from:", *(f"  {name}: {CONSTANTS[name]}" for name in self._constants())]
         return "\n".join(lines)
@@ -159,7 +173,7 @@ class Estimate:
     def _constants(self) -> list[str]:
         """List the constants behind the shown figures, each once, in the order of the stages."""
         names: dict[str, None] = {}
-        for stage in self.stages:
+        for stage in (*self.stages, *self.queries):
             names |= dict.fromkeys(name for name in stage.constants if (".gpu" in name) <= self._on_gpu(stage))
         return list(names)
 
