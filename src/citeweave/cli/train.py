@@ -61,7 +61,7 @@ class RecipeArguments(OutputArguments):
 @dataclass(frozen=True, kw_only=True)
 class RunArguments(RecipeArguments):
     dry_run: bool = False
-    """Only list the stages with their estimated sizes, time and memory."""
+    """Only list the stages with their estimated sizes, time and memory, and models that would be downloaded."""
 
 
 def run(args: RunArguments) -> None:

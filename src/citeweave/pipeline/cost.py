@@ -26,7 +26,7 @@ from citeweave.core.errors import UserError, require
 from citeweave.core.progress import format_duration
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import estimate_texts
-from citeweave.encoders.delta import open_model
+from citeweave.encoders.delta import model_to_download, open_model
 from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate, parse_random
 from citeweave.pipeline import cost_constants, stage_costs
 from citeweave.pipeline.cost_constants import (
@@ -196,7 +196,7 @@ def network_shape(name: str) -> cost_constants.NetworkShape:
     if name in SHAPES:
         return SHAPES[name]
     hub = hub_name(name)
-    if name.startswith(CHAIN) or hub:
+    if name.startswith(CHAIN) or hub or model_to_download(name):
         return cost_constants.MINILM if hub == hub_name(MINILM) else cost_constants.BERT_BASE
     if not Path(name).is_dir():
         raise UserError(
@@ -295,13 +295,32 @@ class PlannedStage:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedDownload:
+    """A model of the hub that is not on this machine and that a planned run would download."""
+
+    model: str
+    use: str
+    option: str
+    """How to name another model."""
+
+    def __str__(self) -> str:
+        name, _, revision = self.model.partition("@")
+        fetch = f"hf download {name}{f' --revision {revision}' if revision else ''}"
+        return (
+            f"not on this machine: {self.model}, the {self.use}; the run downloads it from the Hugging Face Hub. Fetch it "
+            f"before with `{fetch}`, or name a model that is here with {self.option}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
-    """The stages that a run would execute, in order, for `citeweave run --dry-run`."""
+    """The stages that a run would execute, in order, and what it would download, for `citeweave run --dry-run`."""
 
     folder: Path
     recipe: Recipe
     stages: tuple[PlannedStage, ...]
     device: str
+    downloads: tuple[PlannedDownload, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -313,7 +332,9 @@ class RunPlan:
 
     def as_json(self) -> dict[str, Any]:
         stages = [asdict(stage) for stage in self.stages]
-        return {"stages": stages, "seconds": self.seconds, "memory": self.memory, "device": self.device}
+        downloads = [{**asdict(each), "message": str(each)} for each in self.downloads]
+        costs = {"seconds": self.seconds, "memory": self.memory, "device": self.device}
+        return {"stages": stages, **costs, "downloads": downloads}
 
     def __str__(self) -> str:
         lines = [f"{self.folder}: {self.recipe.label}, as it would run on {self.device}"]
@@ -324,7 +345,7 @@ class RunPlan:
         lines.append(
             f"in all {format_duration(self.seconds)} and {as_bytes(self.memory)} of memory, within a factor of three"
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self.downloads)])
 
 
 def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: RunOptions | None = None) -> RunPlan:
@@ -342,12 +363,28 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
     gpus = int(device.startswith("cuda"))  # a run uses one
     machine = dataclasses.replace(describe_this_machine(), gpus=gpus, gpu="h200" if gpus else "")
     planner = _Planner(opened, read, options, machine, done)
-    earlier = []
+    earlier, downloads = [], _plan_downloads(read, done)
     for stage, inner in chained_recipes(recipe).items():
         plan = plan_run(inner, corpus, output / stage, chained_options(inner, options))
         size = f"the recipe {inner.label}, which runs first"
         earlier.append(PlannedStage(stage, size, plan.seconds, plan.memory, stage in done))
-    return RunPlan(output, recipe, (*earlier, *planner.stages()), device)
+        downloads += [each for each in plan.downloads if stage not in done and each not in downloads]
+    return RunPlan(output, recipe, (*earlier, *planner.stages()), device, tuple(downloads))
+
+
+def _plan_downloads(read: RecipeOptions, done: set[str]) -> list[PlannedDownload]:
+    """List the models that the stages left to do need and that are only on the hub."""
+    teacher = read.training.losses.get("similarity", {}).get("teacher", "") if read.training else ""
+    wanted = [
+        ("model", read.encoder.init, "start model", "--init"),
+        (ALIGN_STAGE, read.alignment.encoder if read.alignment else "", "encoder that aligns sentences", "--aligner"),
+        ("teacher", str(teacher), "teacher", "--set training.losses.similarity.teacher=FOLDER"),
+    ]
+    return [
+        PlannedDownload(missing, use, option)
+        for stage, name, use, option in wanted
+        if stage not in done and not name.startswith(CHAIN) and (missing := model_to_download(name))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
