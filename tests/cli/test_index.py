@@ -1,6 +1,7 @@
 """index and change as they are typed, and an index that somebody else made."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from citeweave.core.artifact import MANIFEST, Manifest, seal_payload
 from citeweave.core.files import hash_file, write_json
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
+from citeweave.search.index import Index
+from citeweave.search.map import make_map
 from citeweave.search.state import STATE
 
 from .conftest import mistakes, prepare, write_jsonl
@@ -45,6 +48,35 @@ def test_what_search_prints(index, cli):
     assert found["query"] == {"text": "how models learn"} and found["aspect"] == ""
     (hit,) = found["hits"]
     assert hit.keys() >= {"id", "title", "year", "score", "row", "matches", "authors", "venue", "doi"}
+
+
+def test_info_of_an_index(index, cli, tmp_path):
+    """Counts, model, spaces, generation, size and map; the same facts as text, and verified on request."""
+    found = cli.silent_json("info", index)
+    assert (found["kind"], found["generation"], found["papers"], found["with_vector"]) == ("index", 1, 3, 3)
+    assert found["years"] == {"2001": 1, "2002": 1, "unknown": 1} and found["with_year"] == 2
+    assert (found["dimension"], found["dtype"]) == (32, "float16")
+    assert (found["aspects"], found["aspect_dimensions"]) == (["method"], [16])
+    assert found["model"] == "tiny" and found["revision"] and found["changed_at"].endswith("Z")
+    assert (found["map"], found["earlier_maps"], found["codes"], found["sentences"]) == (None, 0, [], 1)
+    assert found["bytes_on_disk"] == sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
+    out = cli.text("info", index, "--verify")
+    for row in (r"years +2001 to 2002", r"aspect spaces +method \(16\)", r"map +none yet", r"generation +1"):
+        assert re.search(row, out), row
+    assert "every file is as it was written" in out and "verified" not in found
+    folder = Path(shutil.copytree(index, tmp_path / "index"))
+    make_map(Index.open(folder))
+    assert cli.json("info", folder)["map"] == {"papers": 3, "groups": 1}
+    assert "3 papers in 1 group" in cli.text("info", folder)
+    (tmp_path / "ids").write_text("c\n")
+    cli.text("change", folder, "--delete", tmp_path / "ids")
+    found = cli.json("info", folder)
+    assert (found["generation"], found["papers"], found["map"], found["earlier_maps"]) == (2, 2, None, 1)
+    assert "of an earlier generation" in cli.text("info", folder)
+    cli.text("index", index.parent / "corpus", "--words-only -o", tmp_path / "words")
+    found = cli.json("info", tmp_path / "words")
+    assert (found["model"], found["dimension"], found["not_embedded"]) == ("", 0, 3)
+    assert "none: words only" in cli.text("info", tmp_path / "words")
 
 
 def seal_again(path: Path) -> None:

@@ -1,12 +1,16 @@
 """run, sweep, recipes and estimate as they are typed; mistakes are one line with exit code 2."""
 
+import json
 import re
+import shutil
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from .conftest import mistakes
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = (
     "--set training.steps=2 --set training.batch=4 --set encoder.max_tokens=24 --set mining.anchors=40 --task cite "
     "--queries 12 --device cpu"
@@ -27,6 +31,33 @@ def test_run_and_run_again(literature, bert, tmp_path, cli):
     code, _, err = cli(command, "--set training.batch=5")
     assert code == 2 and "holds another run (recipe.training.batch is 4 there and 5 here)" in err
     assert all(stage["is_there"] for stage in cli.json(command, "--dry-run")["stages"])
+
+
+def test_a_dry_run_names_what_would_be_downloaded(literature, bert, tmp_path, monkeypatch, cli):
+    """Models of the hub that are not in its cache, also through an earlier recipe or as the base of a delta; nobody is asked."""
+    hub = pytest.importorskip("huggingface_hub", reason="pip install 'citeweave[minilm]'")
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("socket.socket.connect", None)
+    command = f"--corpus {literature(200)} -o {tmp_path}/run --device cpu --dry-run"
+    (found,) = cli.json("run specter_cocite", command)["downloads"]
+    assert (found["model"], found["use"]) == ("allenai/scibert_scivocab_uncased", "start model")
+    last = cli.text("run scincl --init random:owner/name@abc", command).splitlines()[-1]
+    assert last.startswith("not on this machine: owner/name@abc, the start model; the run downloads it")
+    assert "`hf download owner/name --revision abc`" in last and last.endswith("with --init")
+    teacher = "--set training.losses.similarity.teacher="
+    assert cli.text("run weave_taught --init", bert, teacher + "owner/large", command).endswith(f"{teacher}FOLDER\n")
+    # what is in the cache, or a folder, is not named
+    cached = tmp_path / "hub" / "models--owner--name"
+    shutil.copytree(bert, cached / "snapshots" / ("0" * 40))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0" * 40)
+    assert cli.json("run scincl --init owner/name", command)["downloads"] == []
+    assert cli.json("run scincl --init", bert, command)["downloads"] == []
+    delta = Path(shutil.copytree(ROOT / "src/citeweave/encoders/weave", tmp_path / "delta"))
+    settings = json.loads((delta / "delta.json").read_bytes())
+    (delta / "delta.json").write_text(json.dumps({**settings, "base": "owner/base"}))
+    (found,) = cli.json("run scincl --init", delta, command)["downloads"]
+    assert found["model"] == "owner/base"
 
 
 @mistakes(
@@ -84,6 +115,21 @@ def test_estimate_from_numbers(literature, cli):
     # or from a corpus, which is counted
     stages = cli.json("estimate tiny --corpus", literature(100))["stages"]
     assert stages[0]["size"].endswith("100 papers, 99 with text")
+
+
+def test_estimate_of_a_search_service(literature, cli):
+    out = cli.text("estimate search --papers 10e6 --machine server --quiet")
+    assert out.startswith("search of 10,000,000 papers, on server") and "one query by vector or paper: 23 ms" in out
+    found = cli.json("estimate search --papers 10e6 --machine server --sentences")
+    assert [stage["name"] for stage in found["stages"]] == ["embedding", "index", "server"] and found["notes"]
+    assert [query["name"] for query in found["queries"]][-1] == "by 2 sentences"
+    assert "99 papers of" in cli.text("estimate search --corpus", literature(100))
+    for words, message in (
+        ("search --citations 9", "--citations is about recipes"),
+        ("search --set training.steps=1", "--set is about recipes"),
+        ("scincl --sentences", "--sentences goes with `citeweave estimate search`"),
+    ):
+        cli.fails(message, "estimate", words, "--papers 9")
 
 
 @mistakes(

@@ -79,7 +79,10 @@ def test_mistakes_are_one_line(place, cli):
         ("similar @corpus --paper a", "holds no vectors"),
         ("similar @s --paper x", "'x' is none of the 3 papers"),
         ("similar @v --paper x", "--paper is 'x'"),
-        ("similar @v --paper a --sentences 1", "has one vector a paper"),
+        (
+            "similar @v --paper a --sentences 1",
+            "has one vector per paper; make vectors of sentences with `citeweave embed CORPUS --sentences",
+        ),
         ("similar @v --paper a -k 0", "-k is 0"),
         ("similar @s --paper a --sentences one", "--sentences is 'one'"),
         ("similar @s --paper a --sentences 7", "none of the sentences 7 of paper 'a'"),

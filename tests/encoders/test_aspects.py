@@ -80,7 +80,12 @@ def test_the_encoder_stays_as_it_was_and_wrong_requests_are_named(model, bert):
     assert len({encoder.revision for encoder in spaces.values()}) == 4
     assert [encoder.dimension for encoder in spaces.values()] == [32, 3, 3, 6]
     assert spaces["method"].name == "model (method)" and find_heads(bert) is None
-    refused("has no aspect heads", load_aspect_encoder, bert, "method")
+    refused(
+        "has no aspect heads; .*`citeweave similar FOLDER --paper ID --sentences 0,1`",
+        load_aspect_encoder,
+        bert,
+        "method",
+    )
     refused("'metod'.*method", load_aspect_encoder, model, "metod")
     refused("'metod'.*encoder", load_aspect_encoder, model, "encoder+metod")
     refused("--aspect is ''", load_aspect_encoder, model, "method+")

@@ -18,6 +18,7 @@ from citeweave.graph.options import graph_options
 from citeweave.pipeline import cost_constants as constants
 from citeweave.pipeline.cost import as_bytes, estimate_recipe, missing_memory, network_shape
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
+from citeweave.pipeline.search_costs import estimate_search
 from citeweave.pipeline.stage_costs import StageWork
 
 from ..conftest import refused
@@ -82,6 +83,41 @@ def test_what_was_measured_of_52_million_papers_is_estimated_within_two_times():
         changes = ("graph.dimension=128", f"mining.anchors={anchors}")
         found = estimated("scincl", 52_000_000, 470_424_860, *changes, texts=pool, machine="cpu:2")
         assert 0.5 < by_name(found)["bands"].cpu / measured < 2, pool
+
+
+MEASURED_SEARCH = {
+    # docs/performance.md, search on two cores: disk and memory in GB, ms of a query by vector, of one by text and words
+    (100_000, True, 230.0): (0.968, 1.5, (2.4, 2.8), 34.1),
+    (1_000_000, False, 150.0): (2.3, 2.4, (16.8, 21.2), 97.6),
+}
+
+
+@pytest.mark.parametrize(("papers", "sentences", "tokens"), MEASURED_SEARCH)
+def test_what_was_measured_of_search_is_estimated_within_a_third(papers, sentences, tokens):
+    sizes = constants.sizes_from_counts(papers, 0, tokens=tokens)
+    found = estimate_search(sizes, constants.parse_machine("cpu:2"), sentences=sentences)
+    disk, memory, vector, text = MEASURED_SEARCH[papers, sentences, tokens]
+    stages, queries = by_name(found), {query.name: query.seconds(found.machine) for query in found.queries}
+    assert found.disk / 1e9 == pytest.approx(disk, rel=1 / 3)
+    assert stages["server"].memory / 1e9 == pytest.approx(memory, rel=1 / 3)
+    assert 0.75 * vector[0] < 1000 * queries["by vector or paper"] < 1.25 * vector[1]
+    assert 1000 * queries["by text, vectors and words"] == pytest.approx(text, rel=1 / 3)
+    assert not sentences or 1000 * queries["by 2 sentences"] == pytest.approx(25.4, rel=1 / 3)
+
+
+def test_a_search_service_says_what_is_extrapolated_and_what_does_not_fit():
+    small, large = (
+        estimate_search(constants.sizes_from_counts(papers, 0), constants.parse_machine("laptop"))
+        for papers in (10**6, 10**7)
+    )
+    assert not small.warnings and any(line.startswith("server needs") for line in large.warnings)
+    assert "10,000,000 papers of 384 numbers are extrapolated" in str(large)
+    assert "extrapolated in proportion" not in str(small)
+    assert large.queries[0].cpu == pytest.approx(10 * small.queries[0].cpu)
+    assert large.seconds == sum(stage.seconds(large.machine) for stage in large.stages)  # without queries
+    on_gpu = estimate_search(constants.sizes_from_counts(10**6, 0), constants.parse_machine("h200"), model="bert-base")
+    assert on_gpu.queries[0].cpu == 2 * small.queries[0].cpu and "tokenizing takes" in str(on_gpu)
+    assert set(constants.CONSTANTS) >= on_gpu.as_json()["constants"].keys() >= {"server.memory.paper", "query.word"}
 
 
 def test_memory_that_walks_need_is_named():

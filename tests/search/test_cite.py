@@ -11,10 +11,10 @@ from citeweave import Corpus, Index, IndexOptions
 from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import save_heads
 from citeweave.graph.intent_overlay import IntentOverlay
-from citeweave.search.build import build_index
+from citeweave.search.build import build_index, fill_vectors
 from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, DraftScores, recommend
 from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
-from citeweave.search.nearest import open_query_encoder
+from citeweave.search.nearest import open_query_encoder, search_paper
 from citeweave.search.query import Passage
 
 from ..conftest import refused
@@ -126,7 +126,12 @@ def test_without_sentences_and_heads(made, save_bert, tmp_path):
     order = [("high", "low", "none").index(one.confidence) for one in found]
     assert order == sorted(order)  # a lower score is never closer
     assert "p:7" in {one.id for one in recommend(index, reader, Passage(SAID, "method", min_share=1))}
-    refused("--aspect is 'method', but plain, the model of .* has no aspect heads", reader.encode, "a paper", "method")
+    instead = f"`citeweave search {index.folder} --sentences ID:0,1`"
+    first = rf" \(first `citeweave change {index.folder} --fill --sentences`\)"
+    said = f"--aspect is 'method', but plain, the model of .* has no aspect heads; .*{instead}{first}"
+    refused(said, reader.encode, "a paper", "method")
+    fill_vectors(index.folder, sentences=True, device="cpu")
+    refused(rf"{instead}\. Or leave it out", search_paper, Index.open(index.folder), "p:7", aspect="method")
     silent = Index.open(index.folder)
     silent.cited_as = np.zeros_like(silent.cited_as)
     with pytest.raises(UserError, match="knows no intents and its model no such aspect; run `citeweave annotate`"):

@@ -14,6 +14,7 @@ from citeweave.core.progress import Reporter
 from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search import build, index_vectors
+from citeweave.search.describe import describe_index
 from citeweave.search.index_vectors import PAPERS_ALONE, PRECOMPUTED, TOGETHER, PrecomputedVectors
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors, new_vectors
@@ -108,7 +109,7 @@ def test_an_index_is_built_in_one_pass_with_one_bar_and_equals_one_of_two_passes
     labels = Labels()
     index = build.build_index(corpus, bert, tmp_path / "index", BOTH, reporter=labels)
     assert len(read) == ALL + NO_ABSTRACT and labels.done == {"embedding": ALL}
-    assert passes_of(index) == [TOGETHER] and build.describe_index(index)["passes"] == [TOGETHER]
+    assert passes_of(index) == [TOGETHER] and describe_index(index)["passes"] == [TOGETHER]
     read.clear()
     alone = build.build_index(corpus, bert, tmp_path / "alone", ALONE)
     assert len(read) == ALL and passes_of(alone) == [PAPERS_ALONE]

@@ -14,7 +14,8 @@ from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.search import build
-from citeweave.search.build import build_index, delete_papers, describe_folder, index_corpus
+from citeweave.search.build import build_index, delete_papers, index_corpus
+from citeweave.search.describe import describe_folder
 from citeweave.search.index import HAS_NONE, Index
 from citeweave.search.nearest import open_query_encoder, search_paper
 

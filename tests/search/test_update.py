@@ -23,12 +23,12 @@ from citeweave.search.build import (
     add_papers,
     build_index,
     delete_papers,
-    describe_index,
     fill_vectors,
     index_corpus,
     update_index,
 )
 from citeweave.search.cite import recommend
+from citeweave.search.describe import describe_index
 from citeweave.search.explain import explain, find_missing_papers, find_neighborhood
 from citeweave.search.filters import count_facets
 from citeweave.search.index_vectors import PrecomputedVectors

@@ -146,12 +146,13 @@ class InfoArguments(CommonArguments):
 def info(args: InfoArguments) -> None:
     """Summarize a corpus or another artifact: counts, coverage, years, degrees, rejected records and sample papers.
 
-    Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
+    Of an index: papers, vectors, model, size, last change. Of a graph, samples, vectors, an encoder or a report: what it is.
+    --verify works for all.
     """
     from citeweave.cli.intents import overlay_text
     from citeweave.core.artifact import check_files, kind_of
     from citeweave.corpus.corpus import list_merges, summarize
-    from citeweave.search.build import describe_folder
+    from citeweave.search.describe import describe_folder
     from citeweave.search.state import is_index
 
     if kind_of(args.corpus) == "intents":
@@ -163,7 +164,8 @@ def info(args: InfoArguments) -> None:
         return
     if kind_of(args.corpus) not in ("", "corpus") or is_index(args.corpus):
         description = describe_folder(args.corpus, verify=args.verify)
-        args.print(description, table((name, value) for name, value in description.items() if name != "facts"))
+        rows = _index_rows(description) if description["kind"] == "index" else description.items()
+        args.print(description, table((name, value) for name, value in rows if name != "facts"))
         return
     opened = cw.Corpus.open(args.corpus)
     if args.verify:
@@ -191,8 +193,7 @@ def _info_text(summary: dict[str, Any], folder: Path) -> str:
         degrees = summary[name]
         spread = f"mean {degrees['mean']:.2f}, median {degrees['median']}, largest {degrees['largest']:,}"
         rows.append((name.replace("_", " "), spread))
-    known = sorted(int(year) for year in summary["years"] if year != "unknown")
-    rows.append(("years", f"{known[0]} to {known[-1]}" if known else "unknown"))
+    rows.append(("years", _year_range(summary["years"])))
     blocks = [table(rows)]
     if summary["made_up"]:
         blocks.insert(0, "This literature is synthetic: no paper in it exists.")
@@ -212,6 +213,64 @@ def _info_text(summary: dict[str, Any], folder: Path) -> str:
         for m in summary.get("merges", [])
     ]
     return "\n\n".join(blocks)
+
+
+def _year_range(years: dict[str, int]) -> str:
+    """Format the first and the last year of papers.
+
+    >>> _year_range({"1999": 1, "2021": 5, "unknown": 2}), _year_range({"unknown": 2})
+    ('1999 to 2021', 'unknown')
+    """
+    known = sorted(int(year) for year in years if year != "unknown")
+    return f"{known[0]} to {known[-1]}" if known else "unknown"
+
+
+def _index_rows(index: dict[str, Any]) -> list[tuple[str, object]]:
+    """Return what `info` shows of an index, row by row."""
+    papers = index["papers"]
+    rows: list[tuple[str, object]] = [
+        ("papers", papers),
+        ("  with abstract", format_share(index["with_abstract"], papers)),
+        ("  with year", format_share(index["with_year"], papers)),
+        ("  with vector", format_share(index["with_vector"], papers)),
+        ("  no vector: no text", index["without_vector"]),
+        ("  no vector yet", index["not_embedded"]),
+        ("  known only as references", index["known_only_as_reference"]),
+        ("  with vectors of their sentences", format_share(index["with_sentences"], papers)),
+        ("  cited with a known intent", format_share(index["with_intents"], papers)),
+        ("years", _year_range(index["years"])),
+        ("references, also to papers outside", index["references"]),
+        ("sentence vectors", index["sentence_vectors"]),
+        ("citing sentences", index.get("sentences", 0)),
+    ]
+    aspects = zip(index["aspects"], index["aspect_dimensions"], strict=True)
+    if index["model"]:
+        rows += [
+            ("model", index["model"]),
+            ("  revision", index["revision"]),
+            ("  vectors", f"{index['dimension']} dimensions, {index['dtype']}"),
+            ("  aspect spaces", ", ".join(f"{name} ({width})" for name, width in aspects) or "none"),
+            ("  runtime", index["runtime"]),
+            ("  quantized codes", ", ".join(index["codes"]) or "none, as there are few vectors"),
+        ]
+    else:
+        rows.append(("model", "none: words only"))
+    rows += [
+        ("map", _map_text(index)),
+        ("generation", index["generation"]),
+        ("last changed", index["changed_at"]),
+        ("made from the corpus", index["corpus_name"]),
+        ("files", index["files"]),
+        ("bytes on disk, with maps", index["bytes_on_disk"]),
+    ]
+    return [*rows, *([("verified", index["verified"])] if "verified" in index else [])]
+
+
+def _map_text(index: dict[str, Any]) -> str:
+    if index["map"] is not None:
+        groups = index["map"]["groups"]
+        return f"{index['map']['papers']:,} papers in {groups} {'group' if groups == 1 else 'groups'}"
+    return "of an earlier generation; renewed when the page shows it" if index["earlier_maps"] else "none yet"
 
 
 def _sample(sample: dict[str, Any]) -> str:

@@ -92,7 +92,8 @@ class IndexArguments(OutputArguments, PrecomputedArguments):
 
 def index(args: IndexArguments) -> None:
     """Build a search index for a corpus, or update an index from a newer corpus; an interrupted run resumes."""
-    from citeweave.search.build import describe_index, index_corpus
+    from citeweave.search.build import index_corpus
+    from citeweave.search.describe import describe_index
 
     if args.contexts and args.max_contexts < 1:
         raise UserError(f"--max-contexts is {args.max_contexts}; it must be at least 1, or leave out --contexts")
@@ -165,7 +166,8 @@ class ChangeArguments(PrecomputedArguments):
 def change(args: ChangeArguments) -> None:
     """Delete papers of an index, add papers, or fill in missing vectors, in this order; each step completes or changes nothing."""
     _check(args)
-    from citeweave.search.build import ChangeOptions, describe_index, fill_vectors
+    from citeweave.search.build import ChangeOptions, fill_vectors
+    from citeweave.search.describe import describe_index
 
     opened, precomputed = cw.Index.open(args.index), args.open_precomputed()
     model, reporter, changed = args.model or None, args.reporter, dict[str, Any]()

@@ -128,7 +128,10 @@ def similar(args: SimilarArguments) -> None:
         raise ArtifactError(f"{args.vectors} holds no vectors; give an output folder of `citeweave embed`")
     texts = PaperSentences(args.corpus)
     if kind == "vectors" and args.sentences:
-        raise UserError(f"--sentences is {args.sentences!r}, but {args.vectors} has one vector a paper; leave it out")
+        raise UserError(
+            f"--sentences is {args.sentences!r}, but {args.vectors} has one vector per paper; make vectors of sentences with "
+            "`citeweave embed CORPUS --sentences -o FOLDER`, or leave it out"
+        )
     result = _by_vectors(args) if kind == "vectors" else _by_sentences(args)
     texts.find([args.paper, *(hit["id"] for hit in result["hits"])])
     for each in (result, *result["hits"]):

@@ -61,7 +61,7 @@ class RecipeArguments(OutputArguments):
 @dataclass(frozen=True, kw_only=True)
 class RunArguments(RecipeArguments):
     dry_run: bool = False
-    """Only list the stages with their estimated sizes, time and memory."""
+    """Only list the stages with their estimated sizes, time and memory, and models that would be downloaded."""
 
 
 def run(args: RunArguments) -> None:
@@ -190,7 +190,9 @@ def sweep(args: SweepArguments) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateArguments(CommonArguments):
-    recipe: RecipeName
+    recipe: Annotated[str, Positional()]
+    """Built-in recipe, such as scincl, or a TOML file; or search, for a search service."""
+
     papers: Annotated[int | None, WholeNumber()] = None
     """Number of papers, such as 52e6, 52M or 52_000_000."""
 
@@ -225,20 +227,45 @@ class EstimateArguments(CommonArguments):
     """Number of GPUs; 0 = none."""
 
     init: str = ""
-    """Start model instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name."""
+    """Start model instead of the recipe's: minilm, bert-base, a folder, or a Hugging Face name; of a search service, its model."""
+
+    sentences: bool = False
+    """Of a search service: also one vector per sentence."""
 
     set_: Set = ()
 
 
 def estimate(args: EstimateArguments) -> None:
-    """Estimate the time, memory and disk space of a recipe for a corpus size and a machine; runs nothing."""
+    """Estimate the time, memory and disk space of a recipe for a corpus size and a machine; runs nothing.
+
+    With search in place of a recipe: of a search service, with the time of one exact query.
+    """
     from citeweave.pipeline.cost import estimate_recipe
     from citeweave.pipeline.cost_constants import parse_machine
+    from citeweave.pipeline.search_costs import SEARCH, estimate_search
 
     machine = parse_machine(args.machine, cores=args.cores, memory=args.memory, gpu=args.gpu, gpus=args.gpus)
-    sizes = replace(_sizes(args), only_edges=args.edges)
-    estimated = estimate_recipe(cw.load_recipe(args.recipe, args.set_), sizes, machine, init=args.init)
+    if args.recipe == SEARCH:
+        _refuse_recipe_options(args)
+        estimated = estimate_search(_sizes(args), machine, model=args.init, sentences=args.sentences)
+    elif args.sentences:
+        raise UserError(
+            f"--sentences goes with `citeweave estimate search`; {args.recipe} says itself whether it reads them"
+        )
+    else:
+        sizes = replace(_sizes(args), only_edges=args.edges)
+        estimated = estimate_recipe(cw.load_recipe(args.recipe, args.set_), sizes, machine, init=args.init)
     args.print_result(estimated.as_json(), estimated.text(constants=not args.quiet))
+
+
+def _refuse_recipe_options(args: EstimateArguments) -> None:
+    for option, given in (
+        ("--citations", args.citations),
+        ("--edges", args.edges or None),
+        ("--set", args.set_ or None),
+    ):
+        if given is not None:
+            raise UserError(f"{option} is about recipes, and a search service costs the same without; leave it out")
 
 
 def _sizes(args: EstimateArguments) -> Sizes:

@@ -373,7 +373,7 @@ def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
         "titles": int(np.count_nonzero(corpus.titles.lengths())),
         "with_year": int(np.count_nonzero(corpus.years > 0)),
         "known_only_as_reference": int(np.count_nonzero(corpus.flags & STUB)),
-        "years": _years(corpus.years),
+        "years": count_years(corpus.years),
         "references_per_paper": _degrees(corpus, corpus.citing),
         "citations_per_paper": _degrees(corpus, corpus.cited),
         "citations_with_intent": int(np.count_nonzero(corpus.intents)),
@@ -402,8 +402,8 @@ def list_merges(corpus: Corpus) -> list[dict[str, Any]]:
     return [{"paper": corpus.ids[row], "records": records} for row, records in sorted(merged.items())]
 
 
-def _years(years: NDArray[np.int16]) -> dict[str, int]:
-    """Return the number of papers of each year."""
+def count_years(years: NDArray[np.int16]) -> dict[str, int]:
+    """Return the number of papers of each year, as JSON; those without a year are unknown."""
     values, counts = np.unique(years, return_counts=True)
     return {str(year) if year else "unknown": int(n) for year, n in zip(values.tolist(), counts.tolist(), strict=True)}
 

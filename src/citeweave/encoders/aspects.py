@@ -143,8 +143,9 @@ def open_heads(model: str | Path) -> AspectHeads:
     heads = find_heads(model)
     if heads is None:
         raise UserError(
-            f"the model {model} has no aspect heads; train one that has them with `citeweave run sciaspect_hybrid`, "
-            "or leave --aspect out"
+            f"the model {model} has no aspect heads; compare papers by sentences instead, with `citeweave embed CORPUS "
+            "--sentences -o FOLDER` and `citeweave similar FOLDER --paper ID --sentences 0,1`. Or leave --aspect out, or "
+            "train a model with heads by `citeweave run sciaspect_hybrid`"
         )
     return heads
 

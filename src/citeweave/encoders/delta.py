@@ -62,7 +62,7 @@ from citeweave.encoders.model_folder import (
     read_model_folder,
     revision_of,
 )
-from citeweave.encoders.model_names import locate, stored_name
+from citeweave.encoders.model_names import NAMED, hub_name, is_in_hub_cache, locate, parse_random, stored_name
 from citeweave.encoders.pooling import (
     PARAMETER,
     PREFIX,
@@ -353,6 +353,16 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
     changes = hash_json({"matrices": asdict(delta)["matrices"], "tensors": delta.sha256})
     deltas = (*base.deltas, (folder, changes))
     return replace(base, settings=delta.settings, is_sentence_transformer=True, deltas=deltas)
+
+
+def model_to_download(name: str) -> str:
+    """Return the name on the hub of a model, or of a delta's base, that is not on this machine; empty where all is here."""
+    name = parse_random(name)[0]
+    for _ in range(_MAX_DEPTH):
+        if not (Path(name) / SETTINGS_FILE).is_file():
+            break
+        name = read_delta(Path(name)).base
+    return name if name not in NAMED and hub_name(name) and not is_in_hub_cache(name) else ""
 
 
 def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:

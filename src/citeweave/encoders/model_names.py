@@ -98,6 +98,18 @@ def hub_name(name: str) -> str:
     return match["repo"] if match and not Path(name).is_dir() else ""
 
 
+def is_in_hub_cache(name: str) -> bool:
+    """Return whether a model of the hub, `owner/name[@revision]`, was already downloaded; nothing is asked of the hub."""
+    hub, match = require("huggingface_hub", extra="minilm"), _HUB_NAME.fullmatch(name)
+    if match is None:
+        return False
+    try:
+        folder = _snapshot(match["repo"], match["revision"], offline=True)
+    except (OSError, ValueError, hub.errors.HfHubHTTPError):
+        return False
+    return any(folder.glob("*.safetensors"))
+
+
 def _weave_folder() -> Path:
     folder = Path(__file__).parent / WEAVE
     if not (folder / "delta.json").is_file():
@@ -127,12 +139,19 @@ def check_sha256(path: Path, expected: str) -> None:
 def _hub_folder(repo: str, revision: str | None) -> Path:
     hub = require("huggingface_hub", extra="minilm")
     try:
-        return Path(
-            hub.snapshot_download(repo, revision=revision, allow_patterns=_FETCHED, ignore_patterns=_NOT_FETCHED)
-        )
+        return _snapshot(repo, revision)
     except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UserError(
             f"the encoder {repo!r} is not a folder, and the Hugging Face Hub did not provide it ({reason}); check the "
             f"name and the connection, or give another with --init or --model. Accepted: {ACCEPTED}"
         ) from None
+
+
+def _snapshot(repo: str, revision: str | None, *, offline: bool = False) -> Path:
+    """Return the folder of a model in the hub's cache, where it is downloaded to unless `offline`."""
+    hub, wanted = (
+        require("huggingface_hub", extra="minilm"),
+        {"allow_patterns": _FETCHED, "ignore_patterns": _NOT_FETCHED},
+    )
+    return Path(hub.snapshot_download(repo, revision=revision, local_files_only=offline, **wanted))

@@ -26,7 +26,7 @@ from citeweave.core.errors import UserError, require
 from citeweave.core.progress import format_duration
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import estimate_texts
-from citeweave.encoders.delta import open_model
+from citeweave.encoders.delta import model_to_download, open_model
 from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate, parse_random
 from citeweave.pipeline import cost_constants, stage_costs
 from citeweave.pipeline.cost_constants import (
@@ -77,12 +77,17 @@ def missing_memory(work: StageWork, machine: Machine) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated cost of a recipe: time, memory and disk of every stage on one machine."""
+    """The estimated cost of a recipe or a search service: time, memory and disk of every stage on one machine."""
 
     recipe: str
     machine: Machine
     size: str
     stages: Sequence[StageWork]
+    queries: Sequence[StageWork] = ()
+    """Kinds of queries, one of each: not part of the total."""
+
+    notes: Sequence[str] = ()
+    """What is extrapolated, and what the figures leave out."""
 
     @property
     def seconds(self) -> float:
@@ -123,12 +128,18 @@ class Estimate:
         ]
         total = {"seconds": self.seconds, "memory": self.memory, "disk": self.disk}
         names = self._constants()
+        queries = [
+            {"name": query.name, "size": query.size, "seconds": query.seconds(self.machine), "cpu_seconds": query.cpu}
+            for query in self.queries
+        ]
         return {
             "recipe": self.recipe,
             "machine": asdict(self.machine),
             "stages": stages,
             "total": total,
+            **({"queries": queries} if queries else {}),
             "warnings": self.warnings,
+            **({"notes": list(self.notes)} if self.notes else {}),
             "constants": {name: asdict(CONSTANTS[name]) for name in names},
         }
 
@@ -140,15 +151,18 @@ class Estimate:
         rows = [("stage", "time", "memory", "disk", "of")]
         for stage in self.stages:
             name = f"{stage.name} (GPU)" if self._on_gpu(stage) else stage.name
-            time, memory = format_duration(stage.seconds(self.machine)), as_bytes(stage.memory)
-            rows.append((name, time, memory, as_bytes(stage.disk), stage.size))
+            seconds, memory = stage.seconds(self.machine), as_bytes(stage.memory)
+            rows.append((name, format_duration(seconds) if seconds else "", memory, as_bytes(stage.disk), stage.size))
         rows.append(("total", format_duration(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [f"{self.recipe} of {self.size}, on {self.machine}"]
         for row in rows:
             cells = [f"{row[0]:<{widths[0]}}", *(f"{row[at]:>{widths[at]}}" for at in (1, 2, 3)), row[4]]
             lines.append("  ".join(cells).rstrip())
+        for query in self.queries:
+            lines.append(f"one query {query.name}: {1000 * query.seconds(self.machine):,.0f} ms, {query.size}")
         lines += [f"does not fit: {line}" for line in self.warnings]
+        lines += [f"note: {line}" for line in self.notes]
         if constants:
             lines += ["from:", *(f"  {name}: {CONSTANTS[name]}" for name in self._constants())]
         return "\n".join(lines)
@@ -159,7 +173,7 @@ class Estimate:
     def _constants(self) -> list[str]:
         """List the constants behind the shown figures, each once, in the order of the stages."""
         names: dict[str, None] = {}
-        for stage in self.stages:
+        for stage in (*self.stages, *self.queries):
             names |= dict.fromkeys(name for name in stage.constants if (".gpu" in name) <= self._on_gpu(stage))
         return list(names)
 
@@ -182,7 +196,7 @@ def network_shape(name: str) -> cost_constants.NetworkShape:
     if name in SHAPES:
         return SHAPES[name]
     hub = hub_name(name)
-    if name.startswith(CHAIN) or hub:
+    if name.startswith(CHAIN) or hub or model_to_download(name):
         return cost_constants.MINILM if hub == hub_name(MINILM) else cost_constants.BERT_BASE
     if not Path(name).is_dir():
         raise UserError(
@@ -281,13 +295,32 @@ class PlannedStage:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedDownload:
+    """A model of the hub that is not on this machine and that a planned run would download."""
+
+    model: str
+    use: str
+    option: str
+    """How to name another model."""
+
+    def __str__(self) -> str:
+        name, _, revision = self.model.partition("@")
+        fetch = f"hf download {name}{f' --revision {revision}' if revision else ''}"
+        return (
+            f"not on this machine: {self.model}, the {self.use}; the run downloads it from the Hugging Face Hub. Fetch it "
+            f"before with `{fetch}`, or name a model that is here with {self.option}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
-    """The stages that a run would execute, in order, for `citeweave run --dry-run`."""
+    """The stages that a run would execute, in order, and what it would download, for `citeweave run --dry-run`."""
 
     folder: Path
     recipe: Recipe
     stages: tuple[PlannedStage, ...]
     device: str
+    downloads: tuple[PlannedDownload, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -299,7 +332,9 @@ class RunPlan:
 
     def as_json(self) -> dict[str, Any]:
         stages = [asdict(stage) for stage in self.stages]
-        return {"stages": stages, "seconds": self.seconds, "memory": self.memory, "device": self.device}
+        downloads = [{**asdict(each), "message": str(each)} for each in self.downloads]
+        costs = {"seconds": self.seconds, "memory": self.memory, "device": self.device}
+        return {"stages": stages, **costs, "downloads": downloads}
 
     def __str__(self) -> str:
         lines = [f"{self.folder}: {self.recipe.label}, as it would run on {self.device}"]
@@ -310,7 +345,7 @@ class RunPlan:
         lines.append(
             f"in all {format_duration(self.seconds)} and {as_bytes(self.memory)} of memory, within a factor of three"
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self.downloads)])
 
 
 def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: RunOptions | None = None) -> RunPlan:
@@ -328,12 +363,28 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
     gpus = int(device.startswith("cuda"))  # a run uses one
     machine = dataclasses.replace(describe_this_machine(), gpus=gpus, gpu="h200" if gpus else "")
     planner = _Planner(opened, read, options, machine, done)
-    earlier = []
+    earlier, downloads = [], _plan_downloads(read, done)
     for stage, inner in chained_recipes(recipe).items():
         plan = plan_run(inner, corpus, output / stage, chained_options(inner, options))
         size = f"the recipe {inner.label}, which runs first"
         earlier.append(PlannedStage(stage, size, plan.seconds, plan.memory, stage in done))
-    return RunPlan(output, recipe, (*earlier, *planner.stages()), device)
+        downloads += [each for each in plan.downloads if stage not in done and each not in downloads]
+    return RunPlan(output, recipe, (*earlier, *planner.stages()), device, tuple(downloads))
+
+
+def _plan_downloads(read: RecipeOptions, done: set[str]) -> list[PlannedDownload]:
+    """List the models that the stages left to do need and that are only on the hub."""
+    teacher = read.training.losses.get("similarity", {}).get("teacher", "") if read.training else ""
+    wanted = [
+        ("model", read.encoder.init, "start model", "--init"),
+        (ALIGN_STAGE, read.alignment.encoder if read.alignment else "", "encoder that aligns sentences", "--aligner"),
+        ("teacher", str(teacher), "teacher", "--set training.losses.similarity.teacher=FOLDER"),
+    ]
+    return [
+        PlannedDownload(missing, use, option)
+        for stage, name, use, option in wanted
+        if stage not in done and not name.startswith(CHAIN) and (missing := model_to_download(name))
+    ]
 
 
 @dataclass(frozen=True, slots=True)

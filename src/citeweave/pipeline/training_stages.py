@@ -35,7 +35,7 @@ from citeweave.core.files import read_input, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import AspectHeads, find_heads
-from citeweave.encoders.delta import open_model
+from citeweave.encoders.delta import model_to_download, open_model
 from citeweave.encoders.embed import SHARD, EmbeddingOptions, embed_papers, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder, load_encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT
@@ -89,7 +89,7 @@ def with_start_model(recipe: Recipe, init: str, *, download: bool = True, chains
     if not init or (chains and _start_model_name(recipe).startswith(CHAIN)):
         return recipe
     encoder = {**recipe.table("encoder"), "init": init}
-    may_open = download or init == MINILM or not hub_name(init)
+    may_open = download or init == MINILM or not (hub_name(parse_random(init)[0]) or model_to_download(init))
     may_drop = "pooling" in encoder and not keeps_pooling(recipe)
     if may_drop and may_open and open_model(locate(parse_random(init)[0]).folder).is_sentence_transformer:
         del encoder["pooling"]

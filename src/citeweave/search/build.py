@@ -1,4 +1,4 @@
-"""Build the index of a corpus, change it by building its next generation, describe and verify an index folder.
+"""Build the index of a corpus, and change it by building its next generation.
 
     build_index(corpus, "weave", "index")
     build_index(corpus, "model/", "index", IndexOptions(contexts=10), overlay=IntentOverlay.open("intents/"))
@@ -8,15 +8,13 @@
     delete_papers("index", ["doi:10.1/x"])       by any id
     update_index("index", newer)                 afterwards the index has exactly the papers of the corpus
     index_corpus(newer, "", "index")             built or updated: only new texts are embedded
-    describe_folder("index/", verify=True)       {"kind": "index", "version": 3, "hash": "...", "files": 61, "bytes": ...}
 
 An interrupted build or change leaves an existing index as it was, and the same call resumes: finished shards of papers
 and sentences are kept. An index built from the same corpus, model, intents and options is opened and nothing is computed.
 A paper is the same where its id is; a paper whose id another one claims as a further id gives way to that one. Papers
 are compared by hashes of their columns (`generation.py`), and vectors of papers with the same title and abstract are
 carried over. After any series of changes a search returns what it would in a newly built index, except that citing
-sentences and counts of intents are those of the corpus in which a paper came last. Verifying reads every byte of every
-file; it does not repair.
+sentences and counts of intents are those of the corpus in which a paper came last. What an index holds: `describe.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import Manifest, check_files, read_any_manifest
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Advance, Reporter
@@ -42,6 +39,7 @@ from citeweave.encoders.model_names import DEFAULT_MODEL, stored_name
 from citeweave.encoders.runtimes import AUTO, runtime_of
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.search.citing_sentences import READ_AS
+from citeweave.search.describe import verify_index
 from citeweave.search.generation import (
     ChangeCounts,
     Generation,
@@ -53,7 +51,7 @@ from citeweave.search.generation import (
 from citeweave.search.index import Index
 from citeweave.search.index_vectors import Embedding, PrecomputedVectors, model_metadata, open_embedding
 from citeweave.search.options import IndexOptions
-from citeweave.search.state import VERSION, damaged_index, is_index, open_writer, read_facts
+from citeweave.search.state import is_index, open_writer, read_facts
 
 SHARD = 256
 """Papers that `fill_vectors` embeds between two saves."""
@@ -113,7 +111,7 @@ def _is_built_from(folder: Path, inputs: str, *, verify: bool) -> bool:
     try:
         is_same = str(read_facts(folder).get("built_from")) == inputs
         if is_same and verify:
-            describe_folder(folder, verify=True)
+            verify_index(Index.open(folder))
     except ArtifactError:
         return False
     return is_same
@@ -438,63 +436,3 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
         raise UserError(f"{index.folder} was made with {other}; give the same to update it, or choose another -o")
     if stored_name(model) != index.model:
         open_embedding(index, model, device=options.device)  # the same model elsewhere, or it is refused
-
-
-# --- describing an index ---------------------------------------------------------------------------------
-
-
-def describe_index(index: Index) -> dict[str, Any]:
-    """Describe what was built into an index, as JSON: papers, vectors, sentences, references, model."""
-    known, facts = index.provenance, index.facts
-    with_vector, waiting = int(index.with_vector.sum()), int(index.not_embedded.sum())
-    description = {
-        "state": index.number,
-        "corpus": index.corpus,
-        "corpus_name": facts.get("corpus_name", ""),
-        "model": known.model if known else "",
-        "revision": known.revision if known else "",
-        "passes": facts.get("passes", []),
-        "runtime": index.runtime if known else "",
-        "aspects": list(index.aspects),
-        "papers": len(index),
-        "with_vector": with_vector,
-        "not_embedded": waiting,
-        "without_vector": len(index) - with_vector - waiting,
-        "with_abstract": int((index.abstracts.lengths() > 0).sum()),
-        "with_sentences": int(index.with_sentences.sum()),
-        "with_intents": int(index.cited_as.any(axis=1).sum()),
-        "references": len(index.reference_keys),
-        "dimension": known.dimension if known else 0,
-        "dtype": str(facts.get("dtype", "")),
-    }
-    if facts.get("contexts"):
-        description |= {name: facts.get(name, 0) for name in ("sentences", "mentions", "sentences_left_out")}
-    return description
-
-
-def describe_folder(folder: str | Path, *, verify: bool = False) -> dict[str, Any]:
-    """Describe a built index, or any artifact folder: kind, version, hash, files, bytes; `verify` checks every byte."""
-    folder = Path(folder)
-    if is_index(folder):
-        index = Index.open(folder)
-        if verify:
-            _verify(index)
-        return _describe(index.manifest, verify, kind="index", version=VERSION, state=index.number, papers=len(index))
-    manifest = read_any_manifest(folder)
-    check_files(folder, manifest, content=verify)
-    return _describe(manifest, verify, kind=manifest.kind, version=manifest.version, hash=manifest.hash)
-
-
-def _verify(index: Index) -> None:
-    """Check every byte of an open index, and that its aspect heads are those of its model."""
-    try:
-        check_files(index.place, index.manifest, content=True)
-    except ArtifactError as error:
-        raise damaged_index(index.folder, error) from None
-    _ = index.heads
-
-
-def _describe(manifest: Manifest, verify: bool, **first: Any) -> dict[str, Any]:
-    sizes = [described.get("bytes", 0) for described in manifest.files.values()]
-    verified = {"verified": "every file is as it was written"} if verify else {}
-    return {**first, "files": len(sizes), "bytes": sum(sizes), **verified, "facts": manifest.facts}

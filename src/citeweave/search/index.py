@@ -381,9 +381,12 @@ class Index(PaperRows[IndexedPaper]):
         """Refuse an aspect that the open index does not have; the empty name is the encoder's own space."""
         if aspect and not self.aspects:
             by = self.provenance.model if self.provenance else self.model
+            add = f"citeweave change {self.folder} --fill --sentences"
+            first = "" if self.with_sentences.any() else f" (first `{add}`)"
             raise UserError(
-                f"--aspect is {aspect!r}, but {by}, the model of this index, has no aspect "
-                "heads; leave it out, or train one that has with `citeweave run sciaspect_hybrid` and index with it"
+                f"--aspect is {aspect!r}, but {by}, the model of this index, has no aspect heads; search by sentences of a "
+                f"paper instead, numbered from 0: `citeweave search {self.folder} --sentences ID:0,1`{first}. Or leave it "
+                "out, or train a model with heads by `citeweave run sciaspect_hybrid` and index with it"
             )
         if aspect:
             choose(aspect, (*self.aspects, ALL), "--aspect")

@@ -29,7 +29,7 @@ from citeweave.core.inputs import Source
 from citeweave.core.progress import RECORD_KINDS, Tally
 from citeweave.corpus.paper import CitationBlock, ContextBlock, NumberedCitations, NumberedPapers
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
-from citeweave.search.build import describe_folder
+from citeweave.search.describe import describe_folder
 from citeweave.search.state import is_index
 
 from .artifacts import contents, make_artifacts

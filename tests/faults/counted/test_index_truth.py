@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import citeweave as cw
 from citeweave.encoders.encoder import TorchEncoder
 from citeweave.search import build, index_vectors, nearest
+from citeweave.search.describe import describe_index
 from citeweave.search.filters import filter_rows
 from citeweave.search.nearest import nearest_papers
 from citeweave.search.words import search_words, searchable_text, suggest
@@ -313,7 +314,7 @@ def _told(index: cw.Index, encoder: TorchEncoder, queries: NDArray[Any], texts: 
         shown = index.paper(row)
         told[shown.id] = (shown.title, shown.abstract, shown.year, shown.ids, index.references(row).tolist())
         told[shown.id] += (sorted(_names(index, index.citing(index.key_of(row)))),)
-    described = build.describe_index(index)
+    described = describe_index(index)
     return {**told, **{name: described[name] for name in ("papers", "with_abstract", "references")}}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.search.build import describe_folder
+from citeweave.search.describe import describe_folder
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
 PAPERS, PATIENCE = 200, 300.0

@@ -18,7 +18,8 @@ from citeweave.corpus.options import DerivedTexts
 from citeweave.corpus.split import split_by_share
 from citeweave.evaluation.links import hold_out
 from citeweave.mining.options import ExportOptions
-from citeweave.search import build, export
+from citeweave.search import export
+from citeweave.search.describe import describe_index
 
 # --- corpora by a seed: all that goes wrong in files of several formats; what is written is counted before a reader sees it
 
@@ -339,7 +340,7 @@ def check_vectors(corpus: cw.Corpus, place: Path) -> None:
 def check_index(corpus: cw.Corpus, place: Path) -> None:
     """All papers are documents, and each is exported once."""
     index = cw.build_index(corpus, "weave", place / "index", cw.IndexOptions(vectors=False))
-    assert len(index) == build.describe_index(index)["papers"] == len(corpus)
+    assert len(index) == describe_index(index)["papers"] == len(corpus)
     assert index.words is not None and index.words.size == len(corpus)
     papers = [index.paper(row) for row in range(len(index))]
     assert export.to_bibtex(papers).count("\n}\n") == len(json.loads(export.to_json(papers))) == len(corpus)
