@@ -107,8 +107,8 @@ def test_copy_and_cache(address, folder, tmp_path, run, works):
     fetch(address)
     assert f"{address}: 5" in run("cache")[1]
     assert json.loads(run("cache --json")[1])["kept"][0]["versions"] == 1
-    assert "removed" in run("cache --clear")[1]
-    assert run("cache")[1].endswith("cloud: 0 bytes\n")
+    assert "versions, removed" in run("cache --clear")[1]
+    assert run("cache")[1].endswith("cache: 0 bytes\n")
 
 
 MISTAKES = [

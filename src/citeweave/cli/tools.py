@@ -119,20 +119,29 @@ class CacheArguments(CommonArguments):
 
 
 def cache(args: CacheArguments) -> None:
-    """Show or clear the cache of artifacts fetched from object storage."""
+    """Show or clear the cache: models and vectors kept for later commands, and artifacts fetched from object storage."""
+    from citeweave.core.caches import clear_parts, list_parts
     from citeweave.core.files import cache_folder
     from citeweave.remote.fetch import clear_cache_entry, list_cache
 
-    entries = list_cache()
+    entries, parts = list_cache(), list_parts()
     removed = [entry for entry in entries if args.clear and clear_cache_entry(entry)]
-    rows = [{**entry._asdict(), "folder": str(entry.folder), "removed": entry in removed} for entry in entries]
-    lines = []
+    if args.clear:
+        clear_parts()
+    left = sum(part.bytes for part in list_parts()) + sum(entry.bytes for entry in entries if entry not in removed)
+    payload = {
+        "cache": str(cache_folder()),
+        "kept": [{**entry._asdict(), "folder": str(entry.folder), "removed": entry in removed} for entry in entries],
+        "parts": [part._asdict() for part in parts],
+        "bytes": left,
+    }
+    state = ", removed" if args.clear else ""
+    lines = [f"{part.name} ({part.content}): {part.entries:,}, {part.bytes:,} bytes{state}" for part in parts]
     for entry in entries:
         day = time.strftime("%Y-%m-%d", time.gmtime(entry.used))
         state = "removed" if entry in removed else "in use, kept" if args.clear else f"used {day}"
         lines.append(f"{entry.address}: {entry.bytes:,} bytes, {entry.versions} versions, {state}")
-    left, folder = sum(entry.bytes for entry in entries if entry not in removed), cache_folder() / "cloud"
-    args.print({"cache": str(folder), "kept": rows}, "\n".join([*lines, f"{folder}: {left:,} bytes"]))
+    args.print(payload, "\n".join([*lines, f"{cache_folder()}: {left:,} bytes"]))
 
 
 @dataclass(frozen=True, kw_only=True)
