@@ -76,6 +76,18 @@ def test_an_index_answers_a_text(index, corpus):
         refused("answer takes an index", citeweave.answer, *wrong)
 
 
+@pytest.mark.parametrize("wrong", [None, 7, ["index/"], "nowhere", "How old is it?"], ids=repr)
+def test_a_wrong_index_is_refused_by_name_with_the_function_that_makes_one(wrong, corpus):
+    with pytest.raises(UserError, match=r"^answer: index\b.*an [Ii]ndex.*made by citeweave.build_index") as error:
+        citeweave.answer(wrong, "How old is it?")
+    assert str(wrong) in str(error.value)
+
+
+def test_a_corpus_in_place_of_an_index_is_named(corpus):
+    refused(r"answer: index is Corpus\(.*it must be an Index or its folder", citeweave.answer, corpus, "How old?")
+    refused("^answer: index: .*corpus holds corpus, not index", citeweave.answer, corpus.folder, "How old?")
+
+
 def test_rows_and_ids_of_an_index(index, corpus):
     one, other = corpus.ids[1], corpus.ids[2]
     by_id, by_row = (citeweave.explain(index, *pair) for pair in ((one, other), (index.row(one), index.row(other))))

@@ -21,7 +21,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from citeweave.core.errors import UserError
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.notebook import in_notebook
 from citeweave.core.progress import Reporter
 
@@ -37,6 +37,9 @@ class ArgumentType(NamedTuple):
     method: str = ""
     """Attribute that identifies a type which users may implement; empty where only our own class counts."""
 
+    maker: str = ""
+    """The public function that makes such an object, for messages."""
+
     def _resolve(self) -> Any:
         return getattr(importlib.import_module(f"citeweave.{self.module}"), self.opener)
 
@@ -51,13 +54,17 @@ class ArgumentType(NamedTuple):
 
 
 ARGUMENT_TYPES = {
-    "Corpus": ArgumentType("corpus.corpus", "Corpus", "a Corpus or its folder"),
-    "CitationGraph": ArgumentType("graph.citations", "CitationGraph", "a CitationGraph or its folder"),
-    "IntentOverlay": ArgumentType("graph.intent_overlay", "IntentOverlay", "an IntentOverlay or its folder"),
-    "Samples": ArgumentType("mining.samples", "Samples", "Samples or their folder"),
-    "Vectors": ArgumentType("vectors.vectors", "Vectors", "Vectors or their folder"),
-    "Index": ArgumentType("search.index", "Index", "an Index or its folder"),
-    "Report": ArgumentType("evaluation.report", "Report", "a Report or its folder"),
+    "Corpus": ArgumentType("corpus.corpus", "Corpus", "a Corpus or its folder", maker="import_papers"),
+    "CitationGraph": ArgumentType(
+        "graph.citations", "CitationGraph", "a CitationGraph or its folder", maker="make_graph"
+    ),
+    "IntentOverlay": ArgumentType(
+        "graph.intent_overlay", "IntentOverlay", "an IntentOverlay or its folder", maker="annotate_intents"
+    ),
+    "Samples": ArgumentType("mining.samples", "Samples", "Samples or their folder", maker="mine_samples"),
+    "Vectors": ArgumentType("vectors.vectors", "Vectors", "Vectors or their folder", maker="embed_papers"),
+    "Index": ArgumentType("search.index", "Index", "an Index or its folder", maker="build_index"),
+    "Report": ArgumentType("evaluation.report", "Report", "a Report or its folder", maker="evaluate"),
     "Encoder": ArgumentType(
         "encoders.encoder", "load_encoder", "an encoder, or the name or folder of a model", "encode"
     ),
@@ -113,7 +120,7 @@ class Argument:
         is_name = isinstance(value, str | Path)
         if is_name and not {"str", "Path"} & {*self._parts}:
             if self._kinds:
-                return self._kinds[0].open(value)
+                return self._open(value)
             if (inner := self._inside("Sequence[")) and {"str", *ARGUMENT_TYPES} & {*parts_of(inner)}:
                 value = [value]
         if self._parts == ["str", "Path"] and getattr(value, "folder", None) is not None:
@@ -127,8 +134,15 @@ class Argument:
             return [Argument(self._label, inner, self._namespace).convert(item) for item in value]
         # an annotation that is not fully known here accepts anything
         if not any(self._is(value, part) for part in self._parts):
-            raise UserError(f"{self._label} is {_show(value)}; it must be {self._expected()}")
+            raise UserError(f"{self._label} is {_show(value)}; it must be {self._expected()}{self._advice()}")
         return value
+
+    def _open(self, name: str | Path) -> Any:
+        """Open the artifact of a folder, or load the model of a name; the error says which argument is not one."""
+        try:
+            return self._kinds[0].open(name)
+        except ArtifactError as error:
+            raise ArtifactError(f"{self._label}: {error}{self._advice()}") from None
 
     def _inside(self, opening: str) -> str:
         """Return what a sequence or mapping in the annotation holds; empty where the argument is neither."""
@@ -161,6 +175,11 @@ class Argument:
         others = [part for part in self._parts if part not in ARGUMENT_TYPES]
         words = [kind.words for kind in self._kinds] + [_WORDS.get(part.partition("[")[0], part) for part in others]
         return " or ".join(dict.fromkeys(words))
+
+    def _advice(self) -> str:
+        """Return which public functions make what the argument must be; empty where none does."""
+        makers = [f"citeweave.{kind.maker}" for kind in self._kinds if kind.maker]
+        return f" (made by {' or '.join(makers)})" if makers else ""
 
 
 def as_texts(texts: str | Iterable[str], what: str = "texts") -> list[str]:
