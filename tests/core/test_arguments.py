@@ -117,7 +117,7 @@ def test_refusals_come_before_any_work(tmp_path):
         (lambda: citeweave.compare(7), "compare: systems is 7 .int.; it must be a mapping of names"),
         (lambda: citeweave.compare({"a": 7}), r"compare: systems\['a'\] is 7 .int.; it must be a list"),
         (lambda: citeweave.evaluate(None, 7, tmp_path / "r"), "evaluate: system is None"),
-        (lambda: citeweave.import_papers(7, tmp_path / "c"), "import_papers: paths is 7"),
+        (lambda: citeweave.import_papers(7, tmp_path / "c"), "import_papers: sources hold 7"),
         (lambda: citeweave.mine_samples("nowhere", 7, tmp_path / "s"), "nowhere"),
     ):
         refused(message, call, error=CiteweaveError)

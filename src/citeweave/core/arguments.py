@@ -134,7 +134,7 @@ class Argument:
             return [Argument(self._label, inner, self._namespace).convert(item) for item in value]
         # an annotation that is not fully known here accepts anything
         if not any(self._is(value, part) for part in self._parts):
-            raise UserError(f"{self._label} is {_show(value)}; it must be {self._expected()}{self._advice()}")
+            raise UserError(f"{self._label} is {show(value)}; it must be {self._expected()}{self._advice()}")
         return value
 
     def _open(self, name: str | Path) -> Any:
@@ -221,10 +221,10 @@ def _is_integer(value: Any) -> bool:
         return False
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
     """Return a value and its type for an error message, shortened.
 
-    >>> _show([1, 2]), _show(b"x" * 100)
+    >>> show([1, 2]), show(b"x" * 100)
     ('[1, 2] (list)', "b'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (bytes)")
     """
     text = repr(value)
