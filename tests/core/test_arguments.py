@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from citeweave.corpus.options import SyntheticOptions
 from .conftest import refused
 
 FUNCTIONS = [name for name in dir(citeweave) if inspect.isfunction(getattr(citeweave, name))]
+STUB = ast.parse(Path(citeweave.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 NOT_MEANT = (7, 2.5, b"bytes", object())
 """What no argument of ours is, unless it is a number."""
 
@@ -98,10 +101,36 @@ def test_rows_and_ids_of_an_index(index, corpus):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+def test_signatures_and_types_say_what_every_function_accepts(name):
+    """The stub, which type checkers read, and `help` name all types that the conversion of arguments accepts."""
+    function = getattr(citeweave, name)
+    shown = {each.name: str(each.annotation) for each in inspect.signature(function).parameters.values()}
+    (stub,) = (node for node in STUB.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    arguments = [*stub.args.args, *stub.args.kwonlyargs]
+    for typed in arguments:
+        assert ast.unparse(ast.parse(shown[typed.arg])) == ast.unparse(typed.annotation), typed.arg
+    for parameter in inspect.signature(function.__wrapped__).parameters.values():
+        for kind in {*parts_of(str(parameter.annotation))} & {*ARGUMENT_TYPES}:
+            assert {kind, "str"} <= {*parts_of(shown[parameter.name])}, parameter.name
+
+
+def test_every_name_in_the_types_is_imported():
+    imported = {alias.asname or alias.name for node in STUB.body for alias in getattr(node, "names", [])}
+    used = {node.id for node in ast.walk(STUB) if isinstance(node, ast.Name)}
+    assert used - imported <= {*dir(builtins)}
+    assert {*dir(citeweave)} <= imported | {*FUNCTIONS}
+
+
+def test_a_text_is_a_path_where_a_path_is_wanted():
+    assert Argument("open_library: folder", "Path | None", {}).convert("folder") == Path("folder")
+    assert Argument("create_app: indexes", "Mapping[str, Path]", {}).convert({"a": "b"}) == {"a": Path("b")}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_refuses_what_is_not_meant_by_name(name):
     """Every argument that takes an artifact, a model, a text or an id: none of them lets a number or bytes pass."""
     function = getattr(citeweave, name)
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in inspect.signature(function.__wrapped__).parameters.values():
         annotation = str(parameter.annotation)
         if not {*parts_of(annotation)} & {*ARGUMENT_TYPES, "str", "Sequence[str]"}:
             continue

@@ -6,7 +6,13 @@
     explain(index, "doi:10.1/x", "doi:10.1/y")                 ids become rows
     build_graph(7, "graph/")                                   UserError: build_graph: corpus is 7 (int); it must be ...
 
-Works from a function's annotations, so a new function needs nothing here. A wrong argument is refused by name before the
+Works from a function's annotations, so a new function needs nothing here. Its signature then shows what it accepts, as does
+`__init__.pyi` to type checkers:
+
+    >>> accepted("Corpus"), accepted("Mapping[str, Sequence[Report]]"), accepted("int", "left_row")
+    ('Corpus | str | Path', 'Mapping[str, str | Path | Sequence[Report | str | Path]]', 'int | str')
+
+A wrong argument is refused by name before the
 function runs. In a notebook a function that takes a reporter shows progress unless it is given one (`reporter=QUIET` for
 silence). Inside the package functions call each other without this.
 """
@@ -19,7 +25,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.notebook import in_notebook
@@ -39,6 +45,9 @@ class ArgumentType(NamedTuple):
 
     maker: str = ""
     """The public function that makes such an object, for messages."""
+
+    stands_in: tuple[str, ...] = ("str", "Path")
+    """The types that can be passed in its place."""
 
     def _resolve(self) -> Any:
         return getattr(importlib.import_module(f"citeweave.{self.module}"), self.opener)
@@ -71,8 +80,8 @@ ARGUMENT_TYPES = {
     "System": ArgumentType("evaluation.open_system", "open_system", "a system from open_system, or its name", "scores"),
     "Recipe": ArgumentType("pipeline.recipe", "load_recipe", "a recipe, its name, or a TOML file", "tables"),
     "Classifier": ArgumentType("intents.classifier", "IntentClassifier", "a classifier or its folder", "predict"),
-    "Signal": ArgumentType("graph.signals", "Signal", "a Signal or its name"),
-    "Query": ArgumentType("search.query", "Query", "a Query or a text"),
+    "Signal": ArgumentType("graph.signals", "Signal", "a Signal or its name", stands_in=("str",)),
+    "Query": ArgumentType("search.query", "Query", "a Query or a text", stands_in=("str",)),
 }
 _WORDS = {
     "str": "a text",
@@ -100,7 +109,54 @@ def convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             bound.arguments[name] = argument.convert(value)
         return function(*bound.args, **bound.kwargs)
 
+    converted.__signature__ = accepted_signature(signature)  # type: ignore[attr-defined]
     return converted
+
+
+class Artifact(Protocol):
+    """An open artifact, such as a `Corpus`, where its folder is wanted."""
+
+    @property
+    def folder(self) -> Path | None: ...
+
+
+def accepted_signature(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a public function with every type that its arguments may have."""
+    parameters = []
+    for position, parameter in enumerate(signature.parameters.values()):
+        annotation = str(parameter.annotation)
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            annotation = accepted(annotation, parameter.name)
+        is_input = parameter.name in ("corpus", "model") or (position == 0 and parameter.name != "output")
+        if is_input and str(parameter.annotation) == "str | Path":
+            annotation += " | Artifact"
+        parameters.append(parameter.replace(annotation=annotation))
+    return signature.replace(parameters=parameters)
+
+
+def accepted(annotation: str, name: str = "") -> str:
+    """Return the annotation of an argument with all types that `Argument.convert` accepts for it.
+
+    >>> accepted("Encoder | Sequence[Encoder]"), accepted("Sequence[str]"), accepted("Path | None")
+    ('Encoder | str | Path | Sequence[Encoder | str | Path]', 'str | Sequence[str]', 'str | Path | None')
+    """
+    types, names, groups = [], set(), []
+    for part in parts_of(annotation):
+        if part.startswith("Sequence["):
+            inner = accepted(part[len("Sequence[") : -1])
+            groups.append(f"Sequence[{inner}]")
+            names |= {"str", "Path"} & {*parts_of(inner)}
+        elif part.startswith("Mapping[str, "):
+            groups.append(f"Mapping[str, {accepted(part[len('Mapping[str, ') : -1])}]")
+        elif part in ("str", "Path"):
+            names |= {"str", part}
+        elif part != "None":
+            types.append(part)
+            names |= {*ARGUMENT_TYPES[part].stands_in} if part in ARGUMENT_TYPES else set()
+    if types == ["int"] and name.endswith("row"):
+        names.add("str")
+    last = ["None"] if "None" in parts_of(annotation) else []
+    return " | ".join([*types, *sorted(names, reverse=True), *groups, *last])
 
 
 class Argument:
@@ -123,6 +179,8 @@ class Argument:
                 return self._open(value)
             if (inner := self._inside("Sequence[")) and {"str", *ARGUMENT_TYPES} & {*parts_of(inner)}:
                 value = [value]
+        if isinstance(value, str) and "Path" in self._parts and "str" not in self._parts:
+            return Path(value)
         if self._parts == ["str", "Path"] and getattr(value, "folder", None) is not None:
             return value.folder
         if (inner := self._inside("Mapping[str, ")) and isinstance(value, Mapping):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ from citeweave.corpus.merge import RowAssignment, StagedPapers, build_index, mer
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import MAX_REFERENCES, NameCollector, NumberedPapers, OutsideName, Paper
 from citeweave.corpus.readers import reader_of
-from citeweave.corpus.records import PaperSource, split_sources, written
+from citeweave.corpus.records import PaperSources, split_sources, written
 from citeweave.corpus.staged_parts import (
     STEP,
     NumberedTable,
@@ -77,7 +77,7 @@ class ImportResult:
 
 
 def import_papers(
-    sources: PaperSource | Iterable[PaperSource],
+    sources: PaperSources,
     output: str | Path,
     options: ImportOptions | None = None,
     *,

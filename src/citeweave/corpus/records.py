@@ -43,11 +43,11 @@ class DataFrame(Protocol):
 
 
 Record: TypeAlias = Mapping[str, Any]
-PaperSource: TypeAlias = "str | Path | DataFrame | Iterable[Record]"
-"""One source of papers: a file, a folder, a data frame, or dictionaries."""
+PaperSources: TypeAlias = str | Path | DataFrame | Iterable[str | Path | DataFrame | Record | Iterable[Record]]
+"""Sources of papers: a file, a folder, a data frame, dictionaries, or several sources; dictionaries among paths are a list."""
 
 
-def split_sources(sources: PaperSource | Iterable[PaperSource]) -> tuple[list[Path], list[Iterable[Record]]]:
+def split_sources(sources: PaperSources) -> tuple[list[Path], list[Iterable[Record]]]:
     """Split the sources of an import into paths, and records by list or frame.
 
     >>> paths, records = split_sources(["a.bib", [{"id": "a"}], ({"id": id} for id in "bc")])
