@@ -310,8 +310,8 @@ def run_recipe(
 ) -> RunResult: ...
 def answer(
     index: Index | str | Path,
-    query_encoder: QueryEncoder | Query | str | None,
-    query: Query | str | None = ...,
+    query_encoder: QueryEncoder | Query | str | None = ...,
+    query: Query | QueryEncoder | str | None = ...,
     *,
     near: NearestSearch = ...,
 ) -> SearchResult: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,50 @@ def test_an_index_answers_a_text(index, corpus):
         refused("answer takes an index", citeweave.answer, *wrong)
 
 
+def test_a_query_and_its_encoder_come_in_either_order(index, corpus):
+    query, encoder = citeweave.Query(text=corpus.titles[5]), citeweave.open_query_encoder(index, device="cpu")
+    wanted = citeweave.answer(index, encoder, query).hits
+    for found in (
+        citeweave.answer(index, query, encoder),
+        citeweave.answer(index, corpus.titles[5], encoder),
+        citeweave.answer(index, query=query),
+        citeweave.answer(index=index, query=corpus.titles[5], query_encoder=encoder),
+    ):
+        assert [hit.id for hit in found.hits] == [hit.id for hit in wanted] and found.by == "hybrid"
+    assert citeweave.answer(index, query=query, query_encoder=None).by == "words"
+    refused("made by citeweave.open_query_encoder", citeweave.answer, index, load_encoder, query)
+    refused("it must be a query encoder .made by", citeweave.search_text, index, "weave", "rain")
+    refused("answer takes an index", citeweave.answer, index)
+
+
+def test_objects_at_a_prompt_are_one_short_line(index, corpus, tmp_path):
+    text = corpus.titles[5]
+    result = citeweave.answer(index, citeweave.Query(text=text, count=3, where=citeweave.Filter(years=(1, None))))
+    value = {"model": {"name": "weave"}, "suite": "csfcube", "tasks": {"all": {}}, "metrics": {"all.map": 38.3}}
+    imported = citeweave.import_papers([{"id": "a", "title": text}], tmp_path / "c")
+    graph = citeweave.make_graph(corpus, tmp_path / "graph")
+    shown = [
+        (result, r"SearchResult\(Query\(text='.*: 3 of \d+ hits by hybrid, confidence \w+\)"),
+        (result.query.where, r"Filter\(years=\(1, None\)\)"),
+        (result.hits[0], rf"Hit\('{result.hits[0].id}', \d+, '.*', score \d\.\d+\)"),
+        (citeweave.open_query_encoder(index, device="cpu"), r"QueryEncoder\(.* for Index\('.*': 40 papers by .*\)\)"),
+        (citeweave.Report(Path("report"), None, value), r"Report\('report': weave on csfcube, 1 tasks, 1 metrics\)"),
+        (imported, r"ImportResult\(Corpus\('.*': 1 papers, 0 citations\), 1 files\)"),
+        (corpus.titles, r"TextColumn\('title': 40 texts\)"),
+        (corpus.contexts, r"Contexts\(\d+ citing sentences\)"),
+        (graph, r"CitationGraph\(40 nodes, \d+ edges\)"),
+    ]
+    for thing, line in shown:
+        assert re.fullmatch(line, repr(thing)) and len(repr(thing)) < 300, repr(thing)
+
+
+def test_a_misspelled_argument_is_answered_with_the_arguments_that_exist(index):
+    with pytest.raises(
+        TypeError, match=r"build_index: got an unexpected .*'sentences'; its arguments are corpus, model"
+    ):
+        citeweave.build_index("corpus/", "weave", "index/", sentences=True)
+
+
 @pytest.mark.parametrize("wrong", [None, 7, ["index/"], "nowhere", "How old is it?"], ids=repr)
 def test_a_wrong_index_is_refused_by_name_with_the_function_that_makes_one(wrong, corpus):
     with pytest.raises(UserError, match=r"^answer: index\b.*an [Ii]ndex.*made by citeweave.build_index") as error:
@@ -111,7 +156,7 @@ def test_signatures_and_types_say_what_every_function_accepts(name):
         assert ast.unparse(ast.parse(shown[typed.arg])) == ast.unparse(typed.annotation), typed.arg
     for parameter in inspect.signature(function.__wrapped__).parameters.values():
         for kind in {*parts_of(str(parameter.annotation))} & {*ARGUMENT_TYPES}:
-            assert {kind, "str"} <= {*parts_of(shown[parameter.name])}, parameter.name
+            assert {kind, *ARGUMENT_TYPES[kind].stands_in} <= {*parts_of(shown[parameter.name])}, parameter.name
 
 
 def test_every_name_in_the_types_is_imported():

@@ -77,6 +77,9 @@ ARGUMENT_TYPES = {
     "Encoder": ArgumentType(
         "encoders.encoder", "load_encoder", "an encoder, or the name or folder of a model", "encode"
     ),
+    "QueryEncoder": ArgumentType(
+        "search.nearest", "QueryEncoder", "a query encoder", maker="open_query_encoder", stands_in=()
+    ),
     "System": ArgumentType("evaluation.open_system", "open_system", "a system from open_system, or its name", "scores"),
     "Recipe": ArgumentType("pipeline.recipe", "load_recipe", "a recipe, its name, or a TOML file", "tables"),
     "Classifier": ArgumentType("intents.classifier", "IntentClassifier", "a classifier or its folder", "predict"),
@@ -98,7 +101,11 @@ def convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def converted(*positional: Any, **named: Any) -> Any:
-        bound = signature.bind(*positional, **named)
+        try:
+            bound = signature.bind(*positional, **named)
+        except TypeError as error:
+            names = ", ".join(signature.parameters)
+            raise TypeError(f"{function.__name__}: {error}; its arguments are {names}") from None
         if "reporter" in signature.parameters and in_notebook():
             bound.arguments.setdefault("reporter", Reporter())
         for name, value in bound.arguments.items():
@@ -175,7 +182,7 @@ class Argument:
         """
         is_name = isinstance(value, str | Path)
         if is_name and not {"str", "Path"} & {*self._parts}:
-            if self._kinds:
+            if any(kind.stands_in for kind in self._kinds):
                 return self._open(value)
             if (inner := self._inside("Sequence[")) and {"str", *ARGUMENT_TYPES} & {*parts_of(inner)}:
                 value = [value]
@@ -198,7 +205,7 @@ class Argument:
     def _open(self, name: str | Path) -> Any:
         """Open the artifact of a folder, or load the model of a name; the error says which argument is not one."""
         try:
-            return self._kinds[0].open(name)
+            return next(kind for kind in self._kinds if kind.stands_in).open(name)
         except ArtifactError as error:
             raise ArtifactError(f"{self._label}: {error}{self._advice()}") from None
 

@@ -75,6 +75,9 @@ class ImportResult:
     skipped: bool
     """True where the folder already held this corpus and nothing was done."""
 
+    def __repr__(self) -> str:
+        return f"ImportResult({self.corpus!r}, {len(self.inputs.files):,} files{', skipped' if self.skipped else ''})"
+
 
 def import_papers(
     sources: PaperSources,
