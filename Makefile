@@ -70,6 +70,7 @@ docs: dev  ## Write the generated pages anew and build the site of the docs into
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_design.py
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/generate_stub.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: dev  ## Run the benchmarks (several minutes each)

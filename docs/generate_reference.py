@@ -40,7 +40,8 @@ Generated from docstrings by `make docs`; a test fails when it is not up to date
     import citeweave
 
 All names below are attributes of `citeweave`, loaded when first used. Wherever a function takes a corpus, a graph, vectors, samples, an
-index or a report, the folder of one will do; wherever it takes an encoder or a recipe, its name. Functions that work for long take a
+index or a report, the folder of one will do; wherever it takes an encoder or a recipe, its name. The signatures show this, also to type
+checkers (`__init__.pyi`); an `Artifact` is any object with a folder. Functions that work for long take a
 `reporter`: in a notebook they show progress by default, elsewhere with `reporter=Reporter()` of `citeweave.core.progress`. Errors that you
 can act on are `citeweave.core.errors.CiteweaveError`, one line each.
 """

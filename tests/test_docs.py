@@ -188,6 +188,10 @@ def test_the_reference_is_up_to_date() -> None:
     assert (DOCS / "reference.md").read_text() == load_generator("generate_reference").reference(), "run `make docs`"
 
 
+def test_types_of_public_names_are_up_to_date() -> None:
+    assert (SOURCE / "__init__.pyi").read_text() == load_generator("generate_stub").stub(), "run `make docs`"
+
+
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """In strict mode: a link to a page or a heading that does not exist is an error."""
     site = tmp_path / "site"

@@ -11,7 +11,8 @@
     citeweave.answer(index, citeweave.Query(paper="doi:10.1/x")).hits
 
 This is the front door: the nouns and verbs, each loaded when first used. Where a verb takes an artifact the folder of one
-will do, where it takes an encoder the name of a model (`core/arguments.py`).
+will do, where it takes an encoder the name of a model (`core/arguments.py`). Type checkers read `__init__.pyi`, which is generated;
+editors find docstrings by the imports below.
 """
 
 from __future__ import annotations

@@ -6,7 +6,13 @@
     explain(index, "doi:10.1/x", "doi:10.1/y")                 ids become rows
     build_graph(7, "graph/")                                   UserError: build_graph: corpus is 7 (int); it must be ...
 
-Works from a function's annotations, so a new function needs nothing here. A wrong argument is refused by name before the
+Works from a function's annotations, so a new function needs nothing here. Its signature then shows what it accepts, as does
+`__init__.pyi` to type checkers:
+
+    >>> accepted("Corpus"), accepted("Mapping[str, Sequence[Report]]"), accepted("int", "left_row")
+    ('Corpus | str | Path', 'Mapping[str, str | Path | Sequence[Report | str | Path]]', 'int | str')
+
+A wrong argument is refused by name before the
 function runs. In a notebook a function that takes a reporter shows progress unless it is given one (`reporter=QUIET` for
 silence). Inside the package functions call each other without this.
 """
@@ -19,9 +25,9 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from citeweave.core.errors import UserError
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.notebook import in_notebook
 from citeweave.core.progress import Reporter
 
@@ -37,6 +43,12 @@ class ArgumentType(NamedTuple):
     method: str = ""
     """Attribute that identifies a type which users may implement; empty where only our own class counts."""
 
+    maker: str = ""
+    """The public function that makes such an object, for messages."""
+
+    stands_in: tuple[str, ...] = ("str", "Path")
+    """The types that can be passed in its place."""
+
     def _resolve(self) -> Any:
         return getattr(importlib.import_module(f"citeweave.{self.module}"), self.opener)
 
@@ -51,21 +63,28 @@ class ArgumentType(NamedTuple):
 
 
 ARGUMENT_TYPES = {
-    "Corpus": ArgumentType("corpus.corpus", "Corpus", "a Corpus or its folder"),
-    "CitationGraph": ArgumentType("graph.citations", "CitationGraph", "a CitationGraph or its folder"),
-    "IntentOverlay": ArgumentType("graph.intent_overlay", "IntentOverlay", "an IntentOverlay or its folder"),
-    "Samples": ArgumentType("mining.samples", "Samples", "Samples or their folder"),
-    "Vectors": ArgumentType("vectors.vectors", "Vectors", "Vectors or their folder"),
-    "Index": ArgumentType("search.index", "Index", "an Index or its folder"),
-    "Report": ArgumentType("evaluation.report", "Report", "a Report or its folder"),
+    "Corpus": ArgumentType("corpus.corpus", "Corpus", "a Corpus or its folder", maker="import_papers"),
+    "CitationGraph": ArgumentType(
+        "graph.citations", "CitationGraph", "a CitationGraph or its folder", maker="make_graph"
+    ),
+    "IntentOverlay": ArgumentType(
+        "graph.intent_overlay", "IntentOverlay", "an IntentOverlay or its folder", maker="annotate_intents"
+    ),
+    "Samples": ArgumentType("mining.samples", "Samples", "Samples or their folder", maker="mine_samples"),
+    "Vectors": ArgumentType("vectors.vectors", "Vectors", "Vectors or their folder", maker="embed_papers"),
+    "Index": ArgumentType("search.index", "Index", "an Index or its folder", maker="build_index"),
+    "Report": ArgumentType("evaluation.report", "Report", "a Report or its folder", maker="evaluate"),
     "Encoder": ArgumentType(
         "encoders.encoder", "load_encoder", "an encoder, or the name or folder of a model", "encode"
+    ),
+    "QueryEncoder": ArgumentType(
+        "search.nearest", "QueryEncoder", "a query encoder", maker="open_query_encoder", stands_in=()
     ),
     "System": ArgumentType("evaluation.open_system", "open_system", "a system from open_system, or its name", "scores"),
     "Recipe": ArgumentType("pipeline.recipe", "load_recipe", "a recipe, its name, or a TOML file", "tables"),
     "Classifier": ArgumentType("intents.classifier", "IntentClassifier", "a classifier or its folder", "predict"),
-    "Signal": ArgumentType("graph.signals", "Signal", "a Signal or its name"),
-    "Query": ArgumentType("search.query", "Query", "a Query or a text"),
+    "Signal": ArgumentType("graph.signals", "Signal", "a Signal or its name", stands_in=("str",)),
+    "Query": ArgumentType("search.query", "Query", "a Query or a text", stands_in=("str",)),
 }
 _WORDS = {
     "str": "a text",
@@ -82,7 +101,11 @@ def convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def converted(*positional: Any, **named: Any) -> Any:
-        bound = signature.bind(*positional, **named)
+        try:
+            bound = signature.bind(*positional, **named)
+        except TypeError as error:
+            names = ", ".join(signature.parameters)
+            raise TypeError(f"{function.__name__}: {error}; its arguments are {names}") from None
         if "reporter" in signature.parameters and in_notebook():
             bound.arguments.setdefault("reporter", Reporter())
         for name, value in bound.arguments.items():
@@ -93,7 +116,54 @@ def convert_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             bound.arguments[name] = argument.convert(value)
         return function(*bound.args, **bound.kwargs)
 
+    converted.__signature__ = accepted_signature(signature)  # type: ignore[attr-defined]
     return converted
+
+
+class Artifact(Protocol):
+    """An open artifact, such as a `Corpus`, where its folder is wanted."""
+
+    @property
+    def folder(self) -> Path | None: ...
+
+
+def accepted_signature(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a public function with every type that its arguments may have."""
+    parameters = []
+    for position, parameter in enumerate(signature.parameters.values()):
+        annotation = str(parameter.annotation)
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            annotation = accepted(annotation, parameter.name)
+        is_input = parameter.name in ("corpus", "model") or (position == 0 and parameter.name != "output")
+        if is_input and str(parameter.annotation) == "str | Path":
+            annotation += " | Artifact"
+        parameters.append(parameter.replace(annotation=annotation))
+    return signature.replace(parameters=parameters)
+
+
+def accepted(annotation: str, name: str = "") -> str:
+    """Return the annotation of an argument with all types that `Argument.convert` accepts for it.
+
+    >>> accepted("Encoder | Sequence[Encoder]"), accepted("Sequence[str]"), accepted("Path | None")
+    ('Encoder | str | Path | Sequence[Encoder | str | Path]', 'str | Sequence[str]', 'str | Path | None')
+    """
+    types, names, groups = [], set(), []
+    for part in parts_of(annotation):
+        if part.startswith("Sequence["):
+            inner = accepted(part[len("Sequence[") : -1])
+            groups.append(f"Sequence[{inner}]")
+            names |= {"str", "Path"} & {*parts_of(inner)}
+        elif part.startswith("Mapping[str, "):
+            groups.append(f"Mapping[str, {accepted(part[len('Mapping[str, ') : -1])}]")
+        elif part in ("str", "Path"):
+            names |= {"str", part}
+        elif part != "None":
+            types.append(part)
+            names |= {*ARGUMENT_TYPES[part].stands_in} if part in ARGUMENT_TYPES else set()
+    if types == ["int"] and name.endswith("row"):
+        names.add("str")
+    last = ["None"] if "None" in parts_of(annotation) else []
+    return " | ".join([*types, *sorted(names, reverse=True), *groups, *last])
 
 
 class Argument:
@@ -112,10 +182,12 @@ class Argument:
         """
         is_name = isinstance(value, str | Path)
         if is_name and not {"str", "Path"} & {*self._parts}:
-            if self._kinds:
-                return self._kinds[0].open(value)
+            if any(kind.stands_in for kind in self._kinds):
+                return self._open(value)
             if (inner := self._inside("Sequence[")) and {"str", *ARGUMENT_TYPES} & {*parts_of(inner)}:
                 value = [value]
+        if isinstance(value, str) and "Path" in self._parts and "str" not in self._parts:
+            return Path(value)
         if self._parts == ["str", "Path"] and getattr(value, "folder", None) is not None:
             return value.folder
         if (inner := self._inside("Mapping[str, ")) and isinstance(value, Mapping):
@@ -127,8 +199,15 @@ class Argument:
             return [Argument(self._label, inner, self._namespace).convert(item) for item in value]
         # an annotation that is not fully known here accepts anything
         if not any(self._is(value, part) for part in self._parts):
-            raise UserError(f"{self._label} is {_show(value)}; it must be {self._expected()}")
+            raise UserError(f"{self._label} is {show(value)}; it must be {self._expected()}{self._advice()}")
         return value
+
+    def _open(self, name: str | Path) -> Any:
+        """Open the artifact of a folder, or load the model of a name; the error says which argument is not one."""
+        try:
+            return next(kind for kind in self._kinds if kind.stands_in).open(name)
+        except ArtifactError as error:
+            raise ArtifactError(f"{self._label}: {error}{self._advice()}") from None
 
     def _inside(self, opening: str) -> str:
         """Return what a sequence or mapping in the annotation holds; empty where the argument is neither."""
@@ -161,6 +240,11 @@ class Argument:
         others = [part for part in self._parts if part not in ARGUMENT_TYPES]
         words = [kind.words for kind in self._kinds] + [_WORDS.get(part.partition("[")[0], part) for part in others]
         return " or ".join(dict.fromkeys(words))
+
+    def _advice(self) -> str:
+        """Return which public functions make what the argument must be; empty where none does."""
+        makers = [f"citeweave.{kind.maker}" for kind in self._kinds if kind.maker]
+        return f" (made by {' or '.join(makers)})" if makers else ""
 
 
 def as_texts(texts: str | Iterable[str], what: str = "texts") -> list[str]:
@@ -202,10 +286,10 @@ def _is_integer(value: Any) -> bool:
         return False
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
     """Return a value and its type for an error message, shortened.
 
-    >>> _show([1, 2]), _show(b"x" * 100)
+    >>> show([1, 2]), show(b"x" * 100)
     ('[1, 2] (list)', "b'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (bytes)")
     """
     text = repr(value)

@@ -294,6 +294,9 @@ class TextColumn(Sequence[str]):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def __repr__(self) -> str:
+        return f"TextColumn({self._path.stem!r}: {len(self):,} texts)"
+
     @overload
     def __getitem__(self, row: int) -> str: ...
     @overload

@@ -317,6 +317,9 @@ class Contexts:
     def __len__(self) -> int:
         return len(self.citing)
 
+    def __repr__(self) -> str:
+        return f"Contexts({len(self):,} citing sentences)"
+
     def cited_rows(self, number: int) -> NDArray[np.int32]:
         """Return the rows of the papers in the corpus that one citing sentence cites."""
         return self.cited[self.cited_offsets[number] : self.cited_offsets[number + 1]]

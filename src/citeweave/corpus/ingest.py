@@ -44,6 +44,7 @@ from citeweave.corpus.merge import RowAssignment, StagedPapers, build_index, mer
 from citeweave.corpus.options import ImportOptions
 from citeweave.corpus.paper import MAX_REFERENCES, NameCollector, NumberedPapers, OutsideName, Paper
 from citeweave.corpus.readers import reader_of
+from citeweave.corpus.records import PaperSources, split_sources, written
 from citeweave.corpus.staged_parts import (
     STEP,
     NumberedTable,
@@ -74,9 +75,12 @@ class ImportResult:
     skipped: bool
     """True where the folder already held this corpus and nothing was done."""
 
+    def __repr__(self) -> str:
+        return f"ImportResult({self.corpus!r}, {len(self.inputs.files):,} files{', skipped' if self.skipped else ''})"
+
 
 def import_papers(
-    paths: str | Path | Sequence[str | Path],
+    sources: PaperSources,
     output: str | Path,
     options: ImportOptions | None = None,
     *,
@@ -85,29 +89,52 @@ def import_papers(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> ImportResult:
-    """Import papers from files or folders into a new corpus folder; the format of each file is recognized by its content.
+    """Import papers from files, folders, dictionaries or data frames into a new corpus folder.
 
         result = import_papers(["library.bib", "citations.csv"], "corpus/")
         result.corpus                            the opened Corpus
         result.corpus.manifest.facts["records"]  how many records were kept, and why others were not
+        import_papers([{"id": "a", "title": "Maps of science", "references": ["b"]}], "corpus/")
+        import_papers(frame, "corpus/")          a data frame of pandas, polars or pyarrow with the same names as columns
+        import_papers(["library.bib", frame, (record(row) for row in rows)], "corpus/")
+
+    The format of each file is recognized by its content. Dictionaries and the rows of data frames are records of plain JSON
+    lines (docs/corpus.md); each list, generator or frame counts as one file, `records.jsonl`.
 
     A folder that already holds the same import is opened; another one is replaced only with `overwrite`.
     `update` names a corpus that the new one continues; `delete` names files whose papers and citations are left out of
     it. The same inputs and options give the same bytes, in any order and with any number of workers.
     """
     options = options or ImportOptions()
-    folder = Path(output)
-    sources = [paths] if isinstance(paths, str | Path) else paths
-    inputs = find_inputs([Path(path) for path in sources], options.format, keep_outside=options.outside == "keep")
     base = Corpus.open(update) if update is not None else None
     if delete and base is None:
         raise UserError("--delete removes papers of a corpus that is updated; name that corpus with --update")
-    deletions: list[InputFile] = []
-    if delete:
-        to_delete = find_inputs([Path(path) for path in delete], None, keep_outside=True)
-        deletions, inputs = to_delete.files, replace(inputs, left_aside=inputs.left_aside + to_delete.left_aside)
-    if options.strict:
-        inputs.refuse_skipped()
+    paths, tables = split_sources(sources)
+    with written(tables) as records:
+        inputs = (
+            find_inputs(paths, options.format, keep_outside=options.outside == "keep") if paths else InputFiles([], [])
+        )
+        inputs = replace(inputs, files=inputs.files + records)
+        deletions: list[InputFile] = []
+        if delete:
+            to_delete = find_inputs([Path(path) for path in delete], None, keep_outside=True)
+            deletions, inputs = to_delete.files, replace(inputs, left_aside=inputs.left_aside + to_delete.left_aside)
+        if options.strict:
+            inputs.refuse_skipped()
+        return _import_files(inputs, deletions, Path(output), options, base, overwrite=overwrite, reporter=reporter)
+
+
+def _import_files(
+    inputs: InputFiles,
+    deletions: list[InputFile],
+    folder: Path,
+    options: ImportOptions,
+    base: Corpus | None,
+    *,
+    overwrite: bool,
+    reporter: Reporter,
+) -> ImportResult:
+    """Write the corpus of these input files, or open the one that the folder already holds."""
     inputs = replace(inputs, files=_hash_all(inputs.files, reporter))
     deletions = _hash_all(deletions, reporter)
     recipe = _recipe(inputs.files, deletions, options, base)

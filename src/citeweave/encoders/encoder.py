@@ -88,6 +88,9 @@ class TorchEncoder:
     reading: Reading = field(default_factory=Reading)
     """How its papers are best compared, as its folder says."""
 
+    def __repr__(self) -> str:
+        return f"TorchEncoder({self.name!r}, dimension {self.dimension})"
+
     @property
     def dimension(self) -> int:
         return self.network.dimension

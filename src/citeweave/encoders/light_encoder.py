@@ -233,6 +233,9 @@ class LightEncoder:
     network: LightNetwork
     settings: Settings
 
+    def __repr__(self) -> str:
+        return f"LightEncoder({self.name!r}, dimension {self.dimension})"
+
     @property
     def dimension(self) -> int:
         return self.network.shape.dimension

@@ -81,6 +81,10 @@ class Report(Tabular):
             raise ArtifactError(f"{folder / REPORT} is missing or damaged; evaluate again")
         return cls(folder, manifest, value)
 
+    def __repr__(self) -> str:
+        size = f"{len(self.value['tasks']):,} tasks, {len(self.metrics):,} metrics"
+        return f"Report({str(self.folder)!r}: {self.name} on {self.value['suite']}, {size})"
+
     @property
     def name(self) -> str:
         """The name of the evaluated system."""

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.core.notebook import Tabular
+from citeweave.core.notebook import Tabular, one_line
 from citeweave.corpus.plain_text import clean_text
 from citeweave.search.cite import recommend_for_passage
 from citeweave.search.confidence import NONE, judge_ranking, noise_level
@@ -49,6 +49,13 @@ FUSION_DEPTH = 200
 
 Mask = NDArray[np.bool_]
 Singles = NDArray[np.float32]
+
+
+class OwnModel:
+    """The index's own model, which is loaded where a query needs it."""
+
+
+OWN_MODEL: Any = OwnModel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,10 @@ class SearchResult(Tabular):
     read: dict[str, Any] = field(default_factory=dict)
     """How the text was read: any of ids, authors, phrases, years and venues, and text, the rest; {} if it is plain text."""
 
+    def __repr__(self) -> str:
+        shown = f"{len(self.hits):,} of {self.total:,} hits by {self.by}, confidence {self.confidence}"
+        return f"SearchResult({one_line(repr(self.query), 100)}: {shown})"
+
     def as_json(self) -> dict[str, Any]:
         payload: dict[str, Any] = {"query": self.query.as_json(), "by": self.by}
         payload |= {"hits": [hit.as_json() for hit in self.hits], "exact": self.exact, "note": self.note}
@@ -108,23 +119,28 @@ class NearestSearch(Protocol):
 
 def answer(
     index: Index,
-    query_encoder: QueryEncoder | Query | None,
-    query: Query | None = None,
+    query_encoder: QueryEncoder | Query | None = OWN_MODEL,
+    query: Query | QueryEncoder | None = None,
     *,
     near: NearestSearch = nearest_papers,
 ) -> SearchResult:
     """Answer a query of any kind to an index: search it and return the hits.
 
-    `query_encoder` may be None where `needs_query_encoder` says so, or to search by words alone; with the query in its
-    place, the index's own model is loaded where the query needs it. `near` compares vectors: the index itself, or a
+        answer(index, "rain measured by telephones")                   loads the index's own model where the query needs it
+        answer(index, query_encoder, "rain")                           a model that is loaded once, by `open_query_encoder`
+        answer(index, None, Query(text="rain"))                        no model: by words alone
+
+    The query and its encoder may be in either order. `query_encoder` may be None where `needs_query_encoder` says so, or
+    to search by words alone. `near` compares vectors: the index itself, or a
     store (`nearest_in_store`), which sentences and drafts do not use.
     """
-    if isinstance(query_encoder, Query) and query is None:
-        query = query_encoder
+    if isinstance(query_encoder, Query):
+        query_encoder, query = OWN_MODEL if query is None else query, query_encoder
+    if not isinstance(query, Query) or isinstance(query_encoder, Query):
+        raise UserError("answer takes an index, a query encoder or None, and a query; or an index and a query")
+    if query_encoder is OWN_MODEL:
         loads = needs_query_encoder(query, index) and index.with_vector.any()
         query_encoder = open_query_encoder(index) if loads else None
-    if query is None or isinstance(query_encoder, Query):
-        raise UserError("answer takes an index, a query encoder or None, and a query; or an index and a query")
     began = time.perf_counter()
     found = look_up(index, query)
     allowed, unknown = allowed_rows(index, query, found), unknown_names(index, query.where)  # (size,)

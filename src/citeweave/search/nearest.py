@@ -90,6 +90,9 @@ class QueryEncoder:
     any_runtime: bool = False
     """Whether another runtime than the index's may compute the model: scores then differ by about 0.001."""
 
+    def __repr__(self) -> str:
+        return f"QueryEncoder({self.encoder.name} for {self.index!r})"
+
     def __post_init__(self) -> None:
         known = self.index.provenance
         if known is None or (self.any_runtime and same_weights(self.encoder.revision, known.revision)):

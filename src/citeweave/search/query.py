@@ -19,10 +19,11 @@ is checked by `answer.py`, which also searches; `filters.py` applies filters.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Annotated, Any
 
 from citeweave.core.errors import UserError
+from citeweave.core.notebook import one_line
 from citeweave.core.options import Expected, Flag, MaxLength, NotBlank, Old, OneOf, Range, changed, check, parse_table
 
 BYS = ("hybrid", "vectors", "words")
@@ -90,6 +91,9 @@ class Filter:
         first, last = self.years
         if first is not None and last is not None and first > last:
             raise UserError(f"years are from {first} to {last}; the first must not be later than the last")
+
+    def __repr__(self) -> str:
+        return _changed_fields(self)
 
     def __bool__(self) -> bool:
         """Return whether the filter has any condition."""
@@ -224,6 +228,9 @@ class Query:
             what = "cite" if self.cite else "diversity"
             raise UserError(f"order is {self.order!r}, but {what} has an order of its own; leave out one of the two")
 
+    def __repr__(self) -> str:
+        return _changed_fields(self)
+
     @property
     def kinds(self) -> list[str]:
         """Those of KINDS that the query has; a valid one has one."""
@@ -243,6 +250,20 @@ class Query:
     def from_json(cls, value: object) -> Query:
         """Parse a query from untrusted JSON: every key and type is checked."""
         return parse_table(cls, value, "query")
+
+
+def _changed_fields(value: Filter | Query) -> str:
+    """Return the `repr` of a query or filter, without the options that have their defaults.
+
+    >>> Query(text="rain", where=Filter(years=(2015, None)))
+    Query(text='rain', where=Filter(years=(2015, None)))
+    """
+    named = []
+    for option in fields(value):
+        default = option.default_factory() if option.default_factory is not MISSING else option.default
+        if getattr(value, option.name) != default:
+            named.append(f"{option.name}={getattr(value, option.name)!r}")
+    return f"{type(value).__name__}({', '.join(named)})"
 
 
 # Hits.
@@ -313,6 +334,10 @@ class Hit:
     authors: tuple[str, ...] = ()
     venue: str = ""
     doi: str = ""
+
+    def __repr__(self) -> str:
+        year = "" if self.year is None else f", {self.year}"
+        return f"Hit({self.id!r}{year}, {one_line(self.title, 80)!r}, score {self.score:.3f})"
 
     def as_json(self) -> dict[str, Any]:
         payload: dict[str, Any] = {"id": self.id, "title": self.title, "year": self.year}
