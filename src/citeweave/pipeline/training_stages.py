@@ -47,7 +47,7 @@ from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.options import EvaluationOptions
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.sentence_systems import SentenceSystem
-from citeweave.evaluation.systems import ABSENT, PaperVectors, System
+from citeweave.evaluation.systems import ABSENT, PaperVectors
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite, Task, TaskTexts
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.rules import NODES
