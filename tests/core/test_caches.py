@@ -8,7 +8,11 @@ def test_only_what_citeweave_wrote_is_counted_and_removed(tmp_path):
     with new_artifact(tmp_path / "vectors" / "1f0c2a", "vectors", 1, {}) as writer:
         (writer.folder / "matrix.npy").write_bytes(b"12345")
         writer.finish()
-    for name, text in {"runtimes/e612a8580d1c.json": "{}", "runtimes/notes.json": "mine", "queries/mine/a": "mine"}.items():
+    for name, text in {
+        "runtimes/e612a8580d1c.json": "{}",
+        "runtimes/notes.json": "mine",
+        "queries/mine/a": "mine",
+    }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "vectors" / "1f0c2a" / "thesis.txt").write_text("mine")
