@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import citeweave as cw
 import citeweave.cli
 from citeweave.search.map import make_map
-from citeweave.search.query import SentenceQuery
 
 HERE = Path(__file__).resolve().parent
 FOLDER = Path("demo")
@@ -210,12 +209,9 @@ def tell_question(story: Story) -> None:
 def answers(folder: Path, question: str, count: int) -> list[tuple[int, str, str, str]]:
     """Return the first hits of a question: year, title, the sentence nearest to the question, id."""
     index = cw.Index.open(folder)
-    encoder = cw.open_query_encoder(index)
-    hits = cw.answer(index, encoder, cw.Query(text=question, count=count)).hits
-    asked = cw.Query(sentences=SentenceQuery(texts=(question,)), where=cw.Filter(ids=tuple(hit.id for hit in hits)))
-    nearest = {hit.row: hit.matches[0].sentence for hit in cw.answer(index, encoder, asked).hits if hit.matches}
     return [
-        (index.year(hit.row), hit.title, index.sentence_texts(hit.row)[nearest.get(hit.row, 0)], hit.id) for hit in hits
+        (index.year(hit.row), hit.title, index.sentence_texts(hit.row)[hit.matches[0].sentence], hit.id)
+        for hit in cw.answer(index, cw.Query(text=question, count=count)).hits
     ]
 
 

@@ -301,12 +301,35 @@ def _write_counts(row, limits, counter, touched, at, results):  # type: ignore[n
 
 
 @compiled()
+def _select(values, place):  # type: ignore[no-untyped-def]
+    """Return the value that sorting would put at a place, by Hoare's quickselect; reorders the values.
+
+    As fast as `np.partition`, which numba compiles for seven seconds.
+    """
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if j < place < i:
+            break
+        low, high = (low, j) if place <= j else (i, high)
+    return values[place]
+
+
+@compiled()
 def _keep_largest(targets, counts, number):  # type: ignore[no-untyped-def]
     """Move the targets with the largest counts to the front; of equal counts the lowest rows."""
     values = np.empty(len(targets), np.float32)
     for i in range(len(targets)):
         values[i] = counts[targets[i]]
-    limit = np.partition(values, len(values) - number)[len(values) - number]
+    limit = _select(values, len(values) - number)
     tied = np.empty(len(targets), np.int32)
     equal = above = 0
     for i in range(len(targets)):
