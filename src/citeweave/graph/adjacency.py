@@ -329,7 +329,7 @@ def _keep_largest(targets, counts, number):  # type: ignore[no-untyped-def]
     values = np.empty(len(targets), np.float32)
     for i in range(len(targets)):
         values[i] = counts[targets[i]]
-    limit = _select(values, len(values) - number)
+    limit = _select(values.copy(), len(values) - number)
     tied = np.empty(len(targets), np.int32)
     equal = above = 0
     for i in range(len(targets)):
