@@ -18,6 +18,7 @@ import pytest
 from citeweave import Corpus, import_papers, load_recipe
 from citeweave.cli import index
 from citeweave.cli.similar import PaperSentences
+from citeweave.core import files
 from citeweave.core.artifact import read_manifest
 from citeweave.core.files import LockedError, hash_file, open_input, read_input, take_lock, write_json
 from citeweave.core.inputs import Source, open_parquet
@@ -241,3 +242,14 @@ def test_files_of_others_are_neither_written_nor_removed(tmp_path):
     with pytest.raises(OSError) as caught:
         take_lock(tmp_path / "y.lock")
     assert caught.value.errno == errno.ELOOP
+
+
+def test_a_file_is_hashed_once_until_it_changes(tmp_path, monkeypatch):
+    path, read = tmp_path / "weights", []
+    path.write_bytes(b"one")
+    monkeypatch.setattr(files, "hash_file", lambda path: read.append(path) or path.read_bytes().hex())
+    assert [files.hash_once(path) for _ in range(2)] == [b"one".hex()] * 2 and len(read) == 2, "it was just written"
+    os.utime(path, (0, 0))
+    assert [files.hash_once(path) for _ in range(2)] == [b"one".hex()] * 2 and len(read) == 3
+    path.write_bytes(b"two")
+    assert files.hash_once(path) == b"two".hex()

@@ -24,6 +24,7 @@ happens. A locked file is never written to. The threads of a process do not shar
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import io
 import json
@@ -88,6 +89,25 @@ def file_state(path: Path) -> tuple[int, int, int, int]:
     """Return device, inode, size and modification time of a file, which differ once it is replaced or written to."""
     state = path.stat()
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def hash_once(path: Path) -> str:
+    """Return `hash_file` of a file that many functions ask for, such as a model's weights: read again only if its state changes.
+
+    A file that was written in the last seconds is read every time: the clock of file systems is too coarse to tell two writes apart.
+    """
+    state = file_state(path)
+    is_settled = time.time() - state[3] / 1e9 > _SETTLED
+    return _hash_in_state(path, state) if is_settled else hash_file(path)
+
+
+_SETTLED = 3.0
+"""Seconds after its last change."""
+
+
+@functools.lru_cache(256)
+def _hash_in_state(path: Path, state: tuple[int, int, int, int]) -> str:
+    return hash_file(path)
 
 
 def hash_json(value: object) -> str:

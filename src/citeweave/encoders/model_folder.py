@@ -22,7 +22,7 @@ from typing import Any
 
 from citeweave.core.artifact import check_named_files, explain_version_mismatch, kind_of, read_manifest
 from citeweave.core.errors import InputError, UserError
-from citeweave.core.files import check_regular, hash_file, hash_json, read_input
+from citeweave.core.files import check_regular, hash_json, hash_once, read_input
 from citeweave.encoders.untrusted_model import check_config, check_shards, check_sizes, check_tokenizer
 
 KIND, VERSION = "encoder", 1
@@ -118,7 +118,7 @@ class ModelFolder:
         """Return twelve hex digits of everything that decides the vectors; the names of folders do not count."""
         place = {"mix": self.mix, ASPECT_WORDS: self.words}.get(settings.pooling)
         own = () if place is None else (place / WEIGHTS, place / "config.json")
-        beside = [hash_file(path) for path in own if path.is_file()] + [changes for _, changes in self.deltas]
+        beside = [hash_once(path) for path in own if path.is_file()] + [changes for _, changes in self.deltas]
         return revision_of(self.weights, settings, beside)
 
 
@@ -164,7 +164,7 @@ def check_unchanged(folder: Path) -> None:
 def revision_of(weights: Path, settings: Settings, beside: Sequence[str] = ()) -> str:
     """Return twelve hex digits of the model files that decide the vectors, of other hashes, and of the settings."""
     files = sorted({path for pattern in _HASHED for path in weights.glob(pattern) if path.is_file()})
-    hashes = {path.name: hash_file(path) for path in files}
+    hashes = {path.name: hash_once(path) for path in files}
     hashes |= {f"beside/{number}": value for number, value in enumerate(beside)}
     return hash_json({"version": _REVISION_VERSION, "files": hashes, "settings": asdict(settings)})[:12]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from citeweave.core.errors import InputError, UserError, require
-from citeweave.core.files import hash_file
+from citeweave.core.files import hash_once
 
 MINILM = "minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -128,7 +128,7 @@ def _minilm_folder() -> Path:
 
 def check_sha256(path: Path, expected: str) -> None:
     """Refuse the file of a model known by name, such as minilm, if its SHA-256 is not the expected one."""
-    found = hash_file(path) if path.is_file() else "no file"
+    found = hash_once(path) if path.is_file() else "no file"
     if found != expected:
         raise InputError(
             f"{path} is not the file that citeweave expects (sha256 {found[:12]}, not {expected[:12]}); "
