@@ -126,7 +126,7 @@ class Story:
             f"{time.monotonic() - self.start:4.0f} s  Done. The story with its pictures: {self.folder}/story.md\n\n"
             f"  .venv/bin/citeweave explore {self.folder}/index       these articles in the browser: search, reasons, the map\n"
             f"  .venv/bin/citeweave explore YOUR_LIBRARY.bib  the same for your own\n"
-            f"  less {self.folder}/run/comparison.md {self.folder}/log.txt\n",
+            f"  less {self.folder}/story.md {self.folder}/log.txt\n",
             flush=True,
         )
 

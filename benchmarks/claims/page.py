@@ -41,7 +41,7 @@ FACTS = "claims.json"
 
 HEAD = """# The texts' claims
 
-Each table and figure of the five texts, asked again on open data: reproduced, reversed, or not testable here. Written by
+Each table and figure of the five texts, tested again on open data: reproduced, reversed, or not testable here. Written by
 `python -m benchmarks.claims show`; do not edit. The reports behind it, with the values of every query, are in
 [reports/](reports/).
 
@@ -62,7 +62,7 @@ same for all systems but those that draw from citing sentences; the recipes' own
 (tens of thousands of papers instead of hundreds of thousands), rank bands are fitted to the pool, warm-ups last at most a
 tenth of the steps, and the start models are small: `mlm`, a masked-language model of MiniLM's shape that never saw a
 citation; `minilm`, which was trained on citation pairs (the control); `smollm2`, a causal model of 135M parameters. SciBERT's
-weights are not used. SciDocs' and SciRepEval's tasks are replaced by the corpus suite's nearest kin: an average is the mean of
+weights are not used. SciDocs' and SciRepEval's tasks are replaced by the closest tasks of the corpus suite: an average is the mean of
 its tasks, classification `field.f1`, regression `year.kendalltau`, citations `cite.map`. The venue and author ablations are
 evaluated on title and abstract.
 """

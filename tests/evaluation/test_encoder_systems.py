@@ -133,7 +133,7 @@ def test_every_space_of_a_model_in_one_go(aspect_model, folders, tmp_path):
     # a suite of classes and pools without facets: probes work in every space, and nothing is matched
     found = evaluate_spaces(spaces, read_suite("scidocs", folders["scidocs"]), tmp_path / "scidocs")
     assert list(found) == ["encoder", *FACETS, *JOINED] and all("mag.f1" in report.metrics for report in found.values())
-    with pytest.raises(EmptyResultError, match="can do no task of scidocs: .*asks? about none"):
+    with pytest.raises(EmptyResultError, match="cannot do any task of scidocs: .*asks? about none"):
         evaluate(spaces["matching"], read_suite("scidocs", folders["scidocs"]), tmp_path / "none")
     with pytest.raises(UserError, match="holds a report, but the reports of all spaces need a folder of their own"):
         evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")

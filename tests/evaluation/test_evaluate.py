@@ -203,7 +203,7 @@ def test_tasks_without_an_answer_are_told(folders, scidocs, vectors, tmp_path):
     assert "coview/test.qrel" in report.value["not_evaluated"]["co-view"]
     assert set(report.value["tasks"]) == {"cite", "co-cite"} and "average" not in report.metrics
     assert "bm25 has no vectors" in (tmp_path / "r/report.html").read_text()
-    with pytest.raises(EmptyResultError, match="bm25 can do no task of scirepeval: bm25 has no vectors") as error:
+    with pytest.raises(EmptyResultError, match="bm25 cannot do any task of scirepeval: bm25 has no vectors") as error:
         evaluate(Bm25System(), read_suite("scirepeval", folders["scirepeval"]), tmp_path / "none")
     assert str(error.value).count("no vectors") == 1
     assert not (tmp_path / "none").exists() and not work_folder(tmp_path / "none").exists()

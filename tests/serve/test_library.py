@@ -91,7 +91,7 @@ def test_words_come_at_once_and_vectors_after_and_a_changed_source_costs_what_is
         assert with_vectors(library) == 0 and library.working() is None
         abstracts, references, more = library.missing_data()
         assert abstracts == "3 of 4 papers have no abstract" and "--enrich openalex" in more
-        assert references == "4 of 4 papers have no references, so none in common with others"
+        assert references == "4 of 4 papers have no references, so none are shared with other papers"
         library.finish()
         assert with_vectors(library) == 4
     files = [path for path in (tmp_path / "library").rglob("*") if path.name != ".lock" and path.is_file()]

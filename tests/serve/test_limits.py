@@ -183,6 +183,7 @@ def test_the_limits_of_a_server(serve: Callable[..., Any]):
     limited = serve(rate=0.001)
     assert [limited.get("/facets").status_code for _ in range(3)] == [200, 429, 429]
     assert limited.get("/health").status_code == 200
+    assert limited.get("/page/main.js").status_code == 200, "the page itself loads"
 
 
 # --- headers, hosts and pages of others -----------------------------------------------------------------------

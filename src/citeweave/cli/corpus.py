@@ -78,7 +78,7 @@ def import_(args: ImportArguments) -> None:
             f"{name}: {number} {'file' if number == 1 else 'files'}{'' if args.options.format else ' (guessed)'}"
         )
     for path, reason in imported.inputs.skipped.items():
-        reporter.say(f"left aside: {path} ({reason})")
+        reporter.say(f"skipped: {path} ({reason})")
     if unknown := imported.corpus.manifest.facts.get("deletions_not_found"):
         reporter.say(f"warning: {unknown:,} papers or citations to delete are not in {args.update}")
     if imported.skipped:
@@ -100,7 +100,7 @@ def _account(metadata: dict[str, Any]) -> str:
     rows += [(f"note: {what}", number) for what, number in metadata["notes"].items()]
     files = metadata["files"]
     if files["left_aside"]:
-        rows += [("files left aside", files["left_aside"]), ("  bytes not read", files["bytes_not_read"])]
+        rows += [("files skipped", files["left_aside"]), ("  bytes not read", files["bytes_not_read"])]
     return table(rows)
 
 
@@ -112,7 +112,7 @@ def _entry_texts(metadata: dict[str, Any], folder: Path) -> Iterator[str]:
     named = [str(MergedEntry(**entry)) for entry in metadata.get("merged_entries", [])]
     for title, entries, number in (
         ("entries left out:", lost, sum(rejected.values()) - merged),
-        ("entries merged, of which nothing is lost:", named, merged),
+        ("entries merged (all their data is kept):", named, merged),
     ):
         if entries:
             shown = entries[:_MAX_ENTRIES]
@@ -202,7 +202,7 @@ def _info_text(summary: dict[str, Any], folder: Path) -> str:
         ("merged", {what.removesuffix(_MERGED): n for what, n in rejected.items() if what.endswith(_MERGED)}),
         ("notes", summary["notes"]),
         ("changes", summary["changes"]),
-        ("left aside, not read", summary["skipped_files"]),
+        ("files skipped", summary["skipped_files"]),
     ):
         if entries:
             blocks.append(f"{title}:\n{table((f'  {what}', n) for what, n in entries.items())}")

@@ -430,7 +430,7 @@ def account_rows(records: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str
 
 
 def rejected_rows(count: Mapping[str, Any], label: str = "not kept") -> Iterator[tuple[str, object]]:
-    """Yield a row for each reason why records were not kept, or were merged with others, of which nothing is lost."""
+    """Yield a row for each reason why records were not kept, or were merged with others."""
     for reason, number in count["rejected"].items():
         merged = reason.removesuffix(" (merged)")
         yield f"  {label if merged == reason else 'merged'}: {merged}", number

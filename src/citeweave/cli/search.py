@@ -191,7 +191,7 @@ def _check(args: SearchArguments) -> None:
     kinds = (args.text, args.query.get("paper"), liked, args.sentences, args.sentence, args.cite)
     if sum(map(bool, kinds)) != 1:
         raise UserError(
-            'say what to search for, and only one thing: "a text", --paper ID, --like ID, --sentences ID:2,3, '
+            'give exactly one thing to search for: "a text", --paper ID, --like ID, --sentences ID:2,3, '
             '--sentence "a sentence" or --cite "a sentence"'
         )
     if args.cite and args.query.get("aspect"):

@@ -58,8 +58,8 @@ from citeweave.core.files import (
     take_lock,
     write_json,
 )
-from citeweave.core.publish import MANIFEST as MANIFEST
 from citeweave.core.publish import (
+    INDEX_GENERATIONS,
     check_replaceable,
     create_work_folder,
     lock_file,
@@ -69,6 +69,7 @@ from citeweave.core.publish import (
     remove_work_folder,
     work_folder,
 )
+from citeweave.core.publish import MANIFEST as MANIFEST
 from citeweave.version import __version__
 
 _COMMANDS = {
@@ -220,7 +221,14 @@ def _explain_missing_manifest(folder: Path, kind: str) -> str:
         return f"{folder} is unfinished because a run was interrupted; run the same command again to finish it"
     if other := _kind_without_manifest(folder):
         return f"{folder} holds {_kind_with_article(other)}, not {wanted}; give a folder that holds {wanted}"
-    return f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {wanted}"
+    if (folder / INDEX_GENERATIONS).is_dir():
+        return f"{folder} is an index whose building was interrupted; run the same command again to finish it"
+    maker = f" (`citeweave {_MADE_BY[kind]}` makes one)" if kind in _MADE_BY else ""
+    return f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {wanted}{maker}"
+
+
+_MADE_BY = {"corpus": "import", "graph": "graph", "samples": "mine", "vectors": "embed", "report": "evaluate"}
+"""Kind -> the command that makes it."""
 
 
 def _kind_with_article(kind: str) -> str:

@@ -38,8 +38,8 @@ from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import move, read_input, sync, take_lock
 
 MANIFEST = "manifest.json"
-INDEX_STATE = "state.json"
-INDEX_PARTS = frozenset({INDEX_STATE, "generations", "maps", ".lock", ".lock.held"})
+INDEX_STATE, INDEX_GENERATIONS = "state.json", "generations"
+INDEX_PARTS = frozenset({INDEX_STATE, INDEX_GENERATIONS, "maps", ".lock", ".lock.held"})
 """Names in the folder of an index; its generations and maps have manifests of their own."""
 
 GENERATION_NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")

@@ -150,8 +150,6 @@ def _hub_folder(repo: str, revision: str | None) -> Path:
 
 def _snapshot(repo: str, revision: str | None, *, offline: bool = False) -> Path:
     """Return the folder of a model in the hub's cache, where it is downloaded to unless `offline`."""
-    hub, wanted = (
-        require("huggingface_hub", extra="minilm"),
-        {"allow_patterns": _FETCHED, "ignore_patterns": _NOT_FETCHED},
-    )
-    return Path(hub.snapshot_download(repo, revision=revision, local_files_only=offline, **wanted))
+    hub = require("huggingface_hub", extra="minilm")
+    options = {"revision": revision, "local_files_only": offline, "ignore_patterns": _NOT_FETCHED}
+    return Path(hub.snapshot_download(repo, allow_patterns=_FETCHED, **options))

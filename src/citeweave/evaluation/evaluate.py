@@ -168,7 +168,7 @@ def _evaluate_tasks(
                 finished[task.name] = work.save(fingerprints[task.name], outcome)
             advance(1)
     if not finished:
-        raise EmptyResultError(f"{_system_in(system).name} can do no task of {suite.name}: {_reasons(failed)}")
+        raise EmptyResultError(f"{_system_in(system).name} cannot do any task of {suite.name}: {_reasons(failed)}")
     order = [task.name for task in suite.tasks]  # an executor finishes them in any order
     return [finished[name] for name in order if name in finished], {
         name: failed[name] for name in order if name in failed

@@ -88,7 +88,7 @@ def open_system(name: str, options: OpeningOptions | None = None, reporter: Repo
     if not path.is_dir() and (is_file_name or "/" not in name):
         similar = difflib.get_close_matches(name, KNOWN_SYSTEMS, n=1)
         hint = f" Did you mean {similar[0]!r}?" if similar else ""
-        raise UserError(f"{name!r} is no file, no folder and no known name; give {ACCEPTED}.{hint}")
+        raise UserError(f"{name!r} is not a file, a folder or a known name; give {ACCEPTED}.{hint}")
     return _open_model(name, options, reporter)
 
 

@@ -73,7 +73,7 @@ def build_index(
 ) -> Index:
     """Build a searchable index of a corpus: words and vectors of `model`, a name or folder; open it if it already exists.
 
-    `options` says what it holds; the intents of `overlay` replace the corpus's own; precomputed vectors are not made again.
+    `options` says what it holds; the intents of `overlay` replace the corpus's own; precomputed vectors are used as they are.
     """
     if overlay is not None:
         overlay.check(corpus)

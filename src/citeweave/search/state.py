@@ -41,11 +41,19 @@ from citeweave.core.files import (
     take_lock,
     write_json,
 )
-from citeweave.core.publish import GENERATION_NAME, INDEX_PARTS, remove_artifact, remove_leftovers, work_folder
+from citeweave.core.publish import (
+    GENERATION_NAME,
+    INDEX_GENERATIONS,
+    INDEX_PARTS,
+    INDEX_STATE,
+    remove_artifact,
+    remove_leftovers,
+    work_folder,
+)
 
 FORMAT, VERSION = "citeweave-index", 3
 KIND = "index_generation"
-STATE, GENERATIONS = "state.json", "generations"
+STATE, GENERATIONS = INDEX_STATE, INDEX_GENERATIONS
 PATIENCE = 60.0
 """Seconds that a writer waits for another writer."""
 

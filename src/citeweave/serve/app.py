@@ -158,7 +158,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 _HTTP_MESSAGES = {
     400: "the request cannot be read; send what /docs describes",
-    404: "there is no such address; see /docs for the known ones",
+    404: "unknown path; see /docs for the ones that exist",
     405: "this address does not take this method; see /docs",
 }
 

@@ -236,7 +236,7 @@ def _describe_missing(corpus: Corpus, *, enriched: bool = False) -> list[str]:
     if no_abstract:
         lines.append(f"{no_abstract:,} of {papers:,} papers have no abstract")
     if no_references:
-        lines.append(f"{no_references:,} of {papers:,} papers have no references, so none in common with others")
+        lines.append(f"{no_references:,} of {papers:,} papers have no references, so none are shared with other papers")
     if lines and not enriched:
         lines.append("`citeweave explore --enrich openalex` fetches abstracts, references and citations")
     return lines

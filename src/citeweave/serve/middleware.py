@@ -167,6 +167,9 @@ def _route_label(scope: Scope) -> str:
 ALWAYS = ("/health", "/metrics")
 """Paths that are answered however busy the server is, for monitoring."""
 
+PAGE_FILES = "/page/"
+"""Paths of the page's own files, which do not count as requests of a client."""
+
 _MAX_CLIENTS = 10_000
 """Maximum client addresses whose rates are remembered; the least recent one is forgotten."""
 
@@ -283,12 +286,17 @@ class RateLimit:
         self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address -> (tokens, when)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        unlimited = scope["type"] != "http" or not self._rate or scope["path"] in ALWAYS
-        if unlimited or (wait := self._wait((scope.get("client") or ("",))[0])) <= 0:
+        is_free = scope["type"] != "http" or not self._rate or scope["path"] in ALWAYS
+        # the page loads twenty small files at once, which are in memory
+        if (
+            is_free
+            or scope["path"].startswith(PAGE_FILES)
+            or (wait := self._wait((scope.get("client") or ("",))[0])) <= 0
+        ):
             await self._app(scope, receive, send)
             return
         self._metrics.count_refused("rate")
-        message = f"more than {self._rate:g} requests per second come from this address; wait and try again"
+        message = f"this address sends more than {self._rate:g} requests per second; wait and try again"
         await refuse(send, 429, message, {"Retry-After": str(max(1, math.ceil(wait)))})
 
     def _wait(self, client: str) -> float:

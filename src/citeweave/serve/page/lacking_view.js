@@ -23,7 +23,7 @@ export function showLacking(route, place, signal) {
     return h("section", {}, h("div", {class: "head"}, h("h1", {}, "Papers to add")),
       h("p", {class: "note"}, "Choose papers and export them, to add them with your reference manager. Your own files are never changed."),
       tray,
-      list("Missing papers", "The library cites them but does not have them, the most cited first.", "cited by", papers, draw),
+      list("Missing papers", "Papers that your library cites but does not contain, most cited first.", "cited by", papers, draw),
       list("New papers that cite yours", "Newest first, with how many of your papers they cite.", "cites", citing, draw),
       !citing.length && h("p", {class: "note"}, "Papers that cite yours are fetched by “citeweave explore --enrich openalex” or “--enrich s2”, only on request."));
   }, signal, 3);

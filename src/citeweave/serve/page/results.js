@@ -32,10 +32,11 @@ export function results(answer, route, {title, options = {}, nothing = null}) {
     more(answer, route));
 }
 
-// "37 papers", or "20 of 37 papers"; every paper is somehow near a question, and the number of nearly all says nothing
+// "37 papers", "20 of 37 papers", or "the 20 best": every paper is somehow near a question, and the number of nearly all says nothing
 export function totalOf({hits, total = hits.length}) {
   const isTold = total > hits.length && total <= (health()?.papers ?? Infinity) / 2;
-  return isTold ? `${number(hits.length)} of ${counted(total, "paper")}` : counted(hits.length, "paper");
+  if (isTold) return `${number(hits.length)} of ${counted(total, "paper")}`;
+  return total > hits.length ? `the ${number(hits.length)} best` : counted(hits.length, "paper");
 }
 
 const unsure = (note) => h("p", {class: "unsure", role: "note"}, h("b", {}, sentence(note || "no close match: these are the nearest")), " ", OTHER_WORDS);

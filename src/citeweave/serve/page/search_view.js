@@ -43,7 +43,7 @@ const READ = {ids: "Id", authors: "Author", phrases: "Phrase", years: "Year", ve
 const quoted = (value) => `"${String(value).replaceAll('"', "")}"`;
 const WRITTEN = {ids: String, authors: (name) => `author:${quoted(name)}`, phrases: quoted, years: (span) => `year:${span}`, venues: (name) => `venue:${quoted(name)}`};
 
-// how the server read the query, as chips; a click leaves a part out
+// how the server understood the query, as chips; a click drops a part
 export function readingOf(route, read = {}) {
   const partsOf = ([kind, values]) => (kind === "years" ? [spanOf(values)] : values).map((value) => ({kind, value: String(value)}));
   const parts = Object.entries(read).filter(([kind]) => kind in READ).flatMap(partsOf);
