@@ -99,7 +99,9 @@ def test_an_interrupted_build_resumes(made, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build_index(made.corpus, made.model, tmp_path / "i", CPU, reporter=Stopping())
     refused("was interrupted while it was made", Index.open, tmp_path / "i", error=ArtifactError)
-    refused("whose building was interrupted; run the same command again", Corpus.open, tmp_path / "i", error=ArtifactError)
+    refused(
+        "whose building was interrupted; run the same command again", Corpus.open, tmp_path / "i", error=ArtifactError
+    )
     (embedded,) = (tmp_path / "i" / "generations").glob(".*.citeweave-*/kept/*/papers/vectors/matrix.npy")
     same = embedded.stat().st_ino
     index = build_index(made.corpus, made.model, tmp_path / "i", CPU)
