@@ -160,7 +160,7 @@ def test_errors_say_what_and_next(get, post):
         error = answer.json()["error"]
         assert answer.status_code == 404 and "nobody" in error["what"] and error["next"], path
     error = get("/search", q="a", count=0).json()["error"]
-    assert error == {"what": "count: Input should be greater than or equal to 1 (it is '0')", "next": "see /docs"}
+    assert error == {"what": "count must be at least 1 (it is '0')", "next": "see /docs"}
     assert get("/search", q="a", cuont=3).status_code == 422
     assert post(text="a", paper="b").status_code == 400
     assert get("/samples").status_code == 404

@@ -163,18 +163,34 @@ _HTTP_MESSAGES = {
 }
 
 
+_FIELD_RULES = {
+    "extra_forbidden": "is not a known field",
+    "missing": "is missing",
+    "string_too_short": "must have at least {min_length} character(s)",
+    "string_too_long": "must have at most {max_length} characters",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "int_parsing": "must be a whole number",
+    "model_attributes_type": "must be a JSON object",
+}
+"""Kind of a validation error -> the rule in plain words; others are told in the words of the library."""
+
+
 def _describe_invalid_fields(errors: list[Any]) -> str:
     """Describe the first few fields of a request that are invalid, with short values.
 
-    >>> _describe_invalid_fields([{"loc": ("body", "count"), "msg": "Input should be greater than 0", "input": -1}])
-    'count: Input should be greater than 0 (it is -1); see /docs'
+    >>> error = {"loc": ("body", "count"), "type": "greater_than_equal", "ctx": {"ge": 1}, "msg": "", "input": -1}
+    >>> _describe_invalid_fields([error])
+    'count must be at least 1 (it is -1); see /docs'
     """
     lines = []
     for error in errors[:3]:
         where = ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0])
         value = error.get("input")
         suffix = f" (it is {clip(repr(value), 80)})" if isinstance(value, str | int | float) else ""
-        lines.append(f"{clip(where, 80)}: {clip(error['msg'], 160)}{suffix}")
+        plain = _FIELD_RULES.get(error["type"])
+        rule = f" {plain.format(**error.get('ctx', {}))}" if plain else f": {clip(error['msg'], 160)}"
+        lines.append(f"{clip(where, 80)}{rule}{suffix}")
     more = f", and {len(errors) - 3} more" if len(errors) > 3 else ""
     return f"{', '.join(lines)}{more}; see /docs"
 

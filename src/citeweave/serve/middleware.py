@@ -149,7 +149,12 @@ class RequestLogger:
         raw = scope.get("raw_path") or scope["path"].encode("utf-8", "replace")
         path = clip(raw.partition(b"?")[0].decode("latin-1"), 300)
         if self._options.log == "json":
-            entry: dict[str, Any] = {"method": scope["method"], "path": path, "status": status}
+            entry: dict[str, Any] = {
+                "time": round(time.time(), 3),
+                "method": scope["method"],
+                "path": path,
+                "status": status,
+            }
             LOG.info(json.dumps({**entry, "ms": round(1000 * seconds, 1), "id": id}))
         else:
             escaped = path.encode("unicode_escape").decode("ascii")
