@@ -120,7 +120,7 @@ FOREIGN = {
     "error.json": b'{"detail": "Not authorised"}',
     "notes.txt": b"Dear all,\nplease find the papers, as promised, below.\n",
 }
-UNKNOWN = "is in no format that citeweave knows"
+UNKNOWN = "is in no format that citeweave recognizes"
 
 REFUSED: list[tuple[Any, ...]] = [
     ("a.xml", FEED.format("utf-8").encode("cp1252"), "a.xml is not complete, well-formed XML"),

@@ -190,7 +190,7 @@ def _named_file(path: Path, format: str | None) -> InputFile:
         return InputFile(path, format, guessed=False)
     guess = guess_format(Source(path))
     if guess is None:
-        raise InputError(f"{path} is in no format that citeweave knows; {_advice(path)}")
+        raise InputError(f"{path} is in no format that citeweave recognizes; {_advice(path)}")
     return InputFile(path, guess, guessed=True)
 
 
@@ -221,7 +221,8 @@ def _advice(path: Path) -> str:
     if head == b"%PDF":
         return "it is a PDF: convert it to TEI with GROBID first"
     if head[:2] == b"PK":
-        return (
-            "it is a zip archive or an Office file: unpack it, or save its table as CSV with the columns id and title"
-        )
-    return "name it with --format if you know better; a table of papers needs the columns id and title"
+        return "it is a zip archive or an Office file: unpack it, or save its table as CSV with the columns id (or doi) and title"
+    return (
+        "name its format with --format (such as bibtex, ris or plain; in Python ImportOptions(format=...)), "
+        "or give a table of papers the columns id (or doi) and title"
+    )

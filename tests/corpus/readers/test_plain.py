@@ -26,7 +26,9 @@ def test_json_lines_of_papers_are_read(read_all):
 
 
 CITATIONS = [
-    ('{"id": "a", "title": "A", "references": "b, c"}\n', [], {"references are no list": 1}),
+    ('{"id": "a", "title": "A", "references": "b, c"}\n', [], {"references are not a list of ids": 1}),
+    ('{"id": "a", "title": "A", "references": 7}\n', [], {"references are not a list of ids": 1}),
+    ('{"id": "a", "title": "A", "references": "10.1000/y"}\n', [("a", "10.1000/y")], {}),
     ('{"title": "no id", "references": ["a", "b"]}\n', [], {"citing paper rejected": 2}),
     ('{"id": "x", "title": "", "references": ["a"]}\n', [], {"citing paper rejected": 1}),
     ('{"citing": "a", "cited": "b"}\n{"citing": "a", "cited": 7}\n', [("a", "b"), ("a", "7")], {}),
@@ -42,6 +44,72 @@ CITATIONS = [
 def test_citations_that_are_not_kept_are_counted(read_all, lines, pairs, rejected):
     found = read_all("plain", lines, "file.jsonl" if lines.startswith("{") else "file.tsv")
     assert found.citations == [Citation(*pair) for pair in pairs] and found.rejected("citations") == rejected
+
+
+CELLS = [
+    ("b", ["b"]),
+    ("b; c|d  e", ["b", "c", "d", "e"]),
+    ('"p1, p2,p3"', ["p1", "p2", "p3"]),
+    ('"[""b"", 8]"', ["b", "8"]),
+    ("10.1002/(sici)1<16::aid>3.0.CO;2-2;b", ["10.1002/(sici)1<16::aid>3.0.CO;2-2", "b"]),
+    ("", []),
+    (" ;; ", []),
+]
+
+
+@pytest.mark.parametrize(("cell", "cited"), CELLS)
+def test_references_in_a_cell_are_ids_between_separators_or_a_json_list(read_all, cell, cited):
+    found = read_all("plain", f"id,title,references\na,A,{cell}\n", "p.csv")
+    assert found.citations == [Citation("a", one) for one in cited] and found.rejected("citations") == {}
+
+
+@pytest.mark.parametrize("cell", ['"Turing, Computing machinery"', "[b", '"[""b"""'])
+def test_a_cell_of_references_that_is_no_list_of_ids_is_counted(read_all, cell):
+    found = read_all("plain", f"id,title,references\na,A,{cell}\n", "p.csv")
+    assert found.citations == [] and found.rejected("citations") == {"references are not a list of ids": 1}
+
+
+PUBLIC_IDS = [
+    ("DOI", "https://doi.org/10.1000/X", "doi:10.1000/x", "10.1000/Y arxiv:1706.03762v2", ["doi:10.1000/y", "arxiv:1706.03762"]),
+    ("arxiv", "1706.03762v5", "arxiv:1706.03762", "1810.04805;s2:7", ["arxiv:1810.04805", "s2:7"]),
+    ("arXiv_ID", "arXiv:1706.03762", "arxiv:1706.03762", "key", ["key"]),
+    ("PMID", "12.0", "pmid:12", "13|pmid:14", ["pmid:13", "pmid:14"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "cell", "id", "references", "cited"), PUBLIC_IDS)
+def test_papers_without_an_id_column_have_their_public_id(tmp_path, read_all, column, cell, id, references, cited):
+    found = read_all("plain", f"Title,{column},References\nA,{cell},{references}\nB,,{references}\n", "p.csv")
+    assert guess_format(Source(tmp_path / "p.csv")) == "plain"
+    assert [(paper.id, paper.title, paper.ids) for paper in found.papers] == [(id, "A", ())]
+    assert found.citations == [Citation(id, one) for one in cited]
+    assert found.rejected("papers") == {"no id": 1}
+    assert found.rejected("citations") == {"citing paper rejected": len(cited)}
+
+
+def test_json_lines_without_an_id_have_their_public_id(tmp_path, read_all):
+    found = read_all("plain", '{"title": "A", "doi": "10.1000/X", "references": "10.1000/Y"}\n', "p.jsonl")
+    assert guess_format(Source(tmp_path / "p.jsonl")) == "plain"
+    assert found.citations == [Citation("doi:10.1000/x", "doi:10.1000/y")]
+
+
+def test_an_id_column_wins_over_a_doi(read_all):
+    found = read_all("plain", "doi,id,title,references\n10.1000/X,a,A,10.1000/Y\n10.1000/Z,,B,\n", "p.csv")
+    assert [(paper.id, paper.ids) for paper in found.papers] == [("a", ("doi:10.1000/x",))]
+    assert found.citations == [Citation("a", "10.1000/Y")] and found.rejected("papers") == {"no id": 1}
+
+
+def test_citations_with_titles_and_dois_stay_citations(read_all):
+    found = read_all("plain", "citing,cited,title,doi\na,b,A,10.1000/x\n", "p.csv")
+    assert found.papers == [] and found.citations == [Citation("a", "b")]
+
+
+def test_years_that_are_no_years_are_noted(read_all):
+    found = read_all("plain", "id,title,year\na,A,20O3\nb,B,3020\nc,C,2003.0\nd,D, \ne,,x\n", "p.csv")
+    assert [paper.year for paper in found.papers] == [None, None, 2003, None]
+    assert found.notes == {"year is not a year, left out": 2}
+    found = read_all("plain", '{"id": "a", "title": "A", "year": NaN, "published": true}\n')
+    assert found.papers[0].year is None and found.notes == {}
 
 
 TABLES = [

@@ -93,6 +93,9 @@ class Written:
                 paper["abstract"] = ""
             if self.chance(0.05):
                 paper["references"] = "p:1, p:2"
+                self.cite(name, ["p:1", "p:2"], readable=not kind < 0.1)
+            elif self.chance(0.05):
+                paper["references"] = "Turing, Computing machinery"
                 self.unread += 1
             else:
                 paper["references"] = cited

@@ -1,26 +1,31 @@
 """Plain tables of papers (JSON lines or CSV), citations (tab-separated) and contexts (JSON lines).
 
     papers.jsonl      {"id": "a", "title": "T", "abstract": "A", "year": 2020, "references": ["b"], "field": "cs.CL"}
-    papers.csv        id,title,abstract,year,doi
+    papers.csv        id,title,abstract,year,doi,references
+    papers.csv        doi,title,references: without an id column, the doi (or arxiv, pmid) is the id: `doi:10.1000/x`
     citations.tsv     citing TAB cited [TAB strength], or with a header that names its columns
     ids.tsv           id TAB year: papers of which nothing else is known
     contexts.jsonl    {"citing": "a", "text": "As shown in [1] ...", "cited": ["b"], "section": "Intro"}
     references.jsonl  {"citing": "a", "cited": ["b", "c"]}
 
-Ids are taken as they are, so `arxiv:1706.03762` or `doi:10.1/x` match the same ids of other sources.
+Ids are taken as they are, so `arxiv:1706.03762` or `doi:10.1/x` match the same ids of other sources. Papers without an id column
+get their ids, and those they cite, in canonical spelling: `https://doi.org/10.1000/X` is `doi:10.1000/x`.
 Keys that are not listed here are kept in `extra`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+
+import orjson
 
 from citeweave.core.errors import InputError
 from citeweave.core.inputs import FileHead, Source, read_json_lines
 from citeweave.core.progress import Tally
-from citeweave.corpus.identity import arxiv_id, distinct, spell_ids
+from citeweave.corpus.identity import SPELLINGS, arxiv_id, distinct, likely_ids, spell_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record, StagedRecord, parse_intents
 from citeweave.corpus.plain_text import clean_text, count_of, day_of, filled, list_of, names_of, year_of
 from citeweave.corpus.readers.edge_tables import (
@@ -34,6 +39,9 @@ from citeweave.corpus.readers.edge_tables import (
 from citeweave.corpus.readers.paper_records import accepted
 
 _ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
+PUBLIC_ID_KEYS = ("doi", "arxiv", "arxiv_id", "pmid")
+"""They identify the papers of a table that has none of the other ids."""
+
 _YEAR_KEYS = ("year", "date", "published", "publication_date")
 _FIELD_KEYS = ("field", "fields", "subjects", "categories")
 _REFERENCE_KEYS = ("references", "outbound_citations", "cited")
@@ -42,6 +50,9 @@ _BARE_COLUMNS = {*_ID_KEYS, "year"}
 """A table without other columns holds papers that are known only by their ids."""
 
 _NO_LIST = object()
+
+_BETWEEN_IDS = re.compile(r"(?:[|\s]|;(?<!\.CO;)|;(?!2-))+", re.IGNORECASE)
+"""What separates ids in a text; old DOIs end in `3.0.CO;2-B`."""
 
 
 def recognizes(head: FileHead) -> bool:
@@ -74,7 +85,8 @@ def _is_reference_list(record: dict[str, object]) -> bool:
 
 
 def _is_paper(record: dict[str, object]) -> bool:
-    return any(key in record for key in _ID_KEYS) and any(key in record for key in ("title", "abstract", "text"))
+    has_id = any(key in record for key in (*_ID_KEYS, *PUBLIC_ID_KEYS))
+    return has_id and any(key in record for key in ("title", "abstract", "text"))
 
 
 def _is_table(head: FileHead) -> bool:
@@ -90,6 +102,8 @@ def _table_kind(head: FileHead) -> str | None:
     head = _uncommented(head)
     cells = _header(head)
     named = any(citing in cells and cited in cells for citing, cited in CITATION_HEADS)
+    if not named and "title" in cells and any(key in cells for key in PUBLIC_ID_KEYS):
+        return "papers"
     lines = head.data.split(b"\n")[:50]
     complete = lines[:-1] if len(head.data) >= 65536 or len(lines) > 1 else lines
     rows = [line.rstrip(b"\r").split(_delimiter(head)) for line in complete if line.strip()]
@@ -118,12 +132,14 @@ def read_papers(records: Iterable[dict[str, object]], tally: Tally, *, bare: boo
     for record in records:
         paper, references = _paper(record), _references(record)
         if (bare and paper is not None) or accepted(paper, tally, len(references)):
+            tally.note("year is not a year, left out", int(paper.year is None and _is_given(record.get("year"))))
             yield paper
-            yield from _citations_of(paper.id, references, tally)
+            kind = "" if _has_id_key(record) else paper.id.partition(":")[0]
+            yield from _citations_of(paper.id, references, tally, kind)
 
 
 def _paper(record: dict[str, object]) -> Paper | None:
-    id = next((text for key in _ID_KEYS if (text := _id_text(record.get(key)))), "")
+    id = _paper_id(record)
     if not id:
         return None
     return Paper(
@@ -141,21 +157,72 @@ def _paper(record: dict[str, object]) -> Paper | None:
     )
 
 
-def _citations_of(id: str, references: list[object], tally: Tally) -> Iterator[Citation]:
+def _has_id_key(record: dict[str, object]) -> bool:
+    return any(key in record for key in _ID_KEYS)
+
+
+def _paper_id(record: dict[str, object]) -> str:
+    """Return the id of a paper as it is written; without such a key, its DOI, arXiv or PubMed id."""
+    if _has_id_key(record):
+        return next((text for key in _ID_KEYS if (text := _id_text(record.get(key)))), "")
+    return next(iter(_public_ids(record)), "")
+
+
+def _is_given(value: object) -> bool:
+    """Return whether a value is neither empty, blank nor NaN."""
+    return value == value and bool(filled({"value": clean_text(value) if isinstance(value, str) else value}))
+
+
+def _citations_of(id: str, references: list[object], tally: Tally, kind: str = "") -> Iterator[Citation]:
+    """Yield the citations of a paper; the ids it cites are spelled like its own if that is of a `kind` such as doi."""
     for cited in references:
         if text := "" if cited is _NO_LIST else _id_text(cited):
-            yield Citation(id, text)
+            yield Citation(id, _canonical(text, kind) if kind else text)
         else:
-            tally.reject("citations", "references are no list" if cited is _NO_LIST else "no cited paper")
+            tally.reject("citations", "references are not a list of ids" if cited is _NO_LIST else "no cited paper")
+
+
+def _canonical(text: str, kind: str) -> str:
+    """Return an id in its canonical spelling; a bare one is of this kind if it is no DOI or arXiv id.
+
+    >>> _canonical("https://doi.org/10.1000/Y", "doi"), _canonical("12", "pmid"), _canonical("s2:7", "doi")
+    ('doi:10.1000/y', 'pmid:12', 's2:7')
+    """
+    return next(iter(likely_ids(text)[1:]), None) or SPELLINGS[kind](text) or text
 
 
 def _references(record: dict[str, object]) -> list[object]:
-    """Return what a record cites, as is; `_NO_LIST` for a value that is not a list."""
+    """Return what a record cites, as is; `_NO_LIST` for a value that is no list of ids."""
     references: list[object] = []
     for key in _REFERENCE_KEYS:
         value = record.get(key)
+        if isinstance(value, str):
+            value = _listed(value)
         references += value if isinstance(value, list) else [_NO_LIST for _ in filled({key: value})]
     return references
+
+
+def _listed(text: str) -> list[object]:
+    """Return the ids in a text: a JSON list, or ids between semicolons, bars or white space; `[_NO_LIST]` for other texts.
+
+    Commas separate ids if each of these has a digit: names and titles have commas, too.
+
+    >>> _listed('["a", 7]'), _listed("a; b | c"), _listed("10.1000/x, 10.1000/y")
+    (['a', 7], ['a', 'b', 'c'], ['10.1000/x', '10.1000/y'])
+    >>> _listed("Turing, Computing machinery") == [_NO_LIST], _listed(" ")
+    (True, [])
+    """
+    if text.lstrip().startswith("["):
+        try:
+            return list(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            return [_NO_LIST]
+    ids = [id for id in _BETWEEN_IDS.split(clean_text(text)) if id]
+    if any("," in id for id in ids):
+        ids = [part for id in ids for part in id.split(",") if part]
+        if not all(any(map(str.isdigit, id)) for id in ids):
+            return [_NO_LIST]
+    return [*ids]
 
 
 def _read_references(source: Source, tally: Tally) -> Iterator[Record]:
@@ -192,7 +259,7 @@ def _read_table(source: Source, head: FileHead, tally: Tally) -> Iterator[Staged
     kind = _table_kind(head)
     if kind is None:
         raise InputError(
-            f"{source.path} is not a table of papers or citations: papers need the columns id and title, "
+            f"{source.path} is not a table of papers or citations: papers need the columns id (or doi) and title, "
             "citations two columns of ids; rename its columns or name the --format"
         )
     if kind == "citations":
@@ -230,15 +297,20 @@ def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
     """Return ids of the same paper elsewhere, from the keys that usually hold them."""
     listed = [_id_text(one) for key in ("ids", "other_ids") for one in list_of(record.get(key))]
     known = spell_ids(
-        doi=record.get("doi"),
-        arxiv=record.get("arxiv") if arxiv_id(record.get("arxiv")) else record.get("arxiv_id"),
-        pmid=record.get("pmid"),
         pmcid=record.get("pmcid"),
         openalex=record.get("openalex"),
         s2=record.get("corpus_id") or record.get("corpusid"),
         s2sha=record.get("id") or record.get("paper_id"),
     )
-    return distinct([*known, *listed])
+    return distinct([*_public_ids(record), *known, *listed])
+
+
+def _public_ids(record: dict[str, object]) -> tuple[str, ...]:
+    return spell_ids(
+        doi=record.get("doi"),
+        arxiv=record.get("arxiv") if arxiv_id(record.get("arxiv")) else record.get("arxiv_id"),
+        pmid=_number(record.get("pmid")),
+    )
 
 
 def _authors(value: object) -> tuple[str, ...]:
@@ -248,5 +320,5 @@ def _authors(value: object) -> tuple[str, ...]:
 
 
 def _number(value: object) -> object:
-    """Return a year without the `.0` that a CSV of numbers adds: `"2018.0"`."""
+    """Return a year or number without the `.0` that a CSV of numbers adds: `"2018.0"`."""
     return value.removesuffix(".0") if isinstance(value, str) else value
