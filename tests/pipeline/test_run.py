@@ -82,7 +82,7 @@ def test_the_page_and_the_card_of_a_run_name_the_bands_that_were_used(ran):
     near, far = bands["bands"]["positives"], bands["bands"]["hard"]
     sentence = f"Rank bands fitted to this corpus of {bands['pool']} papers: "
     sentence += f"positives at rank {near} and not 25, hard at rank {far} and not 4000."
-    assert (ran.folder / COMPARISON).read_text().endswith(f"|\n\n{sentence}\n")
+    assert (ran.folder / COMPARISON).read_text().endswith(f"\n\n{sentence}\n")
     assert sentence.partition(": ")[2] in (ran.models[0] / "README.md").read_text()
     recipe = load_recipe(str(ran.folder / "recipe.toml"))
     assert recipe.table("mining")["negatives"]["hard"]["band"] == 4000, "as it was asked for"
