@@ -40,8 +40,8 @@ for words in commands:
 print(json.dumps(ends), file=sys.__stdout__)
 """
 
-NOT_STARTED = ("serve", "mcp", "explore page", "sweep", "annotate")
-"""What is only asked for its needs: it would not end, is `run` twice, or reads as `intents evaluate` does."""
+NOT_STARTED = ("serve", "mcp", "explore page", "run on", "sweep", "annotate")
+"""What is only asked for its needs: it would not end, is `run` again, or reads as `intents evaluate` does."""
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,7 @@ def commands(place, bert):
         "--set training.parts=lora",
         "bundle": f"bundle {corpus} --samples {place}/samples --init {bert} {out}/bundle",
         "run": f"run specter --corpus {corpus} --init {bert} {training} --queries 5 --cache {place}/cache {out}/run {cpu}",
+        "run on": f"run specter --corpus {corpus} --init {bert} {training} {out}/run-on {cpu} --on ray",
         "sweep": f"sweep specter --over training.seed=0,1 --corpus {corpus} --init {bert} {training} --queries 5 "
         f"--cache {place}/cache {out}/sweep {cpu}",
         "recipes": "recipes",
@@ -130,6 +131,7 @@ NETWORK = (
 ASKS = {
     **{name: {"minilm"} for name in NETWORK.split(", ")},
     **{name: {"minilm", "lora"} for name in ("train lora", "intents train")},
+    "run on": {"minilm", "ray"},
     "sweep": {"minilm", "plots"},
     "audit pictures": {"plots"},
     "embed openvino": {"minilm", "runtimes"},

@@ -77,6 +77,17 @@ def test_a_model_of_heads_shares_the_vectors_of_its_start_model(place, own, tmp_
     assert [work.label for work in executor.works].count("embedding") == 1, "the encoder is the same"
 
 
+def test_the_page_and_the_card_of_a_run_name_the_bands_that_were_used(ran):
+    bands = ran.record["bands"]
+    near, far = bands["bands"]["positives"], bands["bands"]["hard"]
+    sentence = f"Rank bands fitted to this corpus of {bands['pool']} papers: "
+    sentence += f"positives at rank {near} and not 25, hard at rank {far} and not 4000."
+    assert (ran.folder / COMPARISON).read_text().endswith(f"\n\n{sentence}\n")
+    assert sentence.partition(": ")[2] in (ran.models[0] / "README.md").read_text()
+    recipe = load_recipe(str(ran.folder / "recipe.toml"))
+    assert recipe.table("mining")["negatives"]["hard"]["band"] == 4000, "as it was asked for"
+
+
 def test_a_plan_makes_nothing(place, ran, own, tmp_path):
     plan = plan_run(tiny("specter"), place.corpus.folder, tmp_path / "run", place.options)
     assert not (tmp_path / "run").exists()

@@ -23,12 +23,13 @@ from citeweave.graph.intent_overlay import LABELS, IntentOverlay, IntentSource
 from citeweave.intents.annotate import annotate_intents
 from citeweave.mining.inputs import graph_inputs
 from citeweave.pipeline import stages as pipeline_stages
+from citeweave.pipeline.fit_bands import describe_bands, fit_bands
 from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.run_folder import RunFolder, RunOptions
 from citeweave.pipeline.suites import Suites
 
 from ..conftest import Told
-from .conftest import ByWord, mined, tiny, write_beir
+from .conftest import TINY, ByWord, mined, tiny, write_beir
 
 SMALL = ["graph.dimension=16", "mining.every_aspect=false", "training.losses.supcon.temperature=0.05"]
 NAMES = ("background", "method", "result")
@@ -268,13 +269,38 @@ def test_bands_set_by_the_user_stay_and_variants_keep_their_ratio(place, tmp_pat
     own.write_text('[recipe]\nbase = "scincl"\n[mining.negatives.hard]\nband = 100\n[mining]\nanchors = 60\n')
     _, run = mined(place, load_recipe(str(own)), tmp_path / "own", place.options)
     assert run.stage_metadata("samples")["bands"]["bands"]["hard"] == 100
+    assert "hard at rank 100 as set" in describe_bands(run.bands)
+
+
+def test_only_changed_bands_are_named_as_changed(place, tmp_path):
+    _, run = mined(place, tiny("scincl", "mining.negatives.hard.band=90"), tmp_path / "part", place.options)
+    text = describe_bands(run.bands)
+    assert "and not 25" in text and "hard at rank 90 as set" in text and "what is not set is chosen" in text
+    every = ("mining.negatives.hard.band=90", "mining.positives.band=20")
+    _, run = mined(place, tiny("scincl", *every), tmp_path / "all", replace(place.options, bands="auto"))
+    assert run.bands["how"] == "as the recipe writes them" and "written" not in run.bands
+
+
+@pytest.mark.parametrize("bands", ["fit", "recipe", "auto"])
+def test_an_impossible_band_of_the_user_is_refused_by_its_key(bands, place, tmp_path):
+    options = replace(place.options, bands=bands)
+    with pytest.raises(UserError, match=r"rule 'hard': .* rank 9,000.* largest possible rank is 2\d\d; ") as refusal:
+        mined(place, tiny("scincl", "mining.negatives.hard.band=9000"), tmp_path / "set", options)
+    text = str(refusal.value)
+    assert text.endswith("change or leave out --set mining.negatives.hard.band=...") and "--bands" not in text
+    last = int(text.partition("possible rank is ")[2].partition(";")[0])
+    mined(place, tiny("scincl", f"mining.negatives.hard.band={last}"), tmp_path / "last", options)
+    own = tmp_path / "own.toml"
+    own.write_text('[recipe]\nbase = "scincl"\n[mining.negatives.hard]\nband = 9000\n')
+    with pytest.raises(UserError, match=r"change mining\.negatives\.hard\.band in "):
+        mined(place, load_recipe(str(own), TINY), tmp_path / "own", options)
 
 
 def test_large_pools_keep_the_published_ranks(place, ran):
     recipe = load_recipe("scincl", ["mining.negatives.hard.band=14", "mining.positives.band=6"])
     inputs = graph_inputs(ran.folder / "graph", recipe.table("graph"), with_vectors=True)
     small = replace(recipe, overrides=())  # as if the recipe itself wrote them
-    fitted = pipeline_stages.fit_bands(small, read_recipe(small).rules, place.corpus, inputs, mode="fit")
+    fitted = fit_bands(small, read_recipe(small).rules, place.corpus, inputs, mode="fit")
     assert fitted.summary["how"] == "as the recipe writes them"
     assert fitted.rules == read_recipe(small).rules
 

@@ -105,6 +105,7 @@ def _train(options: Options) -> Iterator[Need]:
     """Yield the needs of training: the recipe names the start model and the parameters to train."""
     from citeweave.pipeline.recipe import load_recipe, read_overrides
 
+    yield from _on(options)
     tables: Mapping[str, Any] = {}
     with suppress(CiteweaveError):  # the command says what is wrong
         recipe, overrides = options.get("recipe"), list(options.get("set_") or ())

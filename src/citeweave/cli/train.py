@@ -141,7 +141,7 @@ def _all_recipes(shipped: dict[str, dict[str, Any]]) -> str:
 
 
 def _run_text(result: RunResult) -> str:
-    from citeweave.pipeline.stages import describe_bands
+    from citeweave.pipeline.fit_bands import describe_bands
     from citeweave.pipeline.training_stages import comparison_page
 
     lines = [f"{result.folder}: {result.recipe.label}"]

@@ -44,6 +44,7 @@ from citeweave.evaluation.encoder_systems import ENCODER
 from citeweave.evaluation.report import Report, file_names
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.samples import Samples
+from citeweave.pipeline.fit_bands import bands_as_facts
 from citeweave.pipeline.recipe import Recipe, RecipeOptions, as_toml, load_recipe, read_recipe
 from citeweave.pipeline.required_data import check_required_data
 from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder, RunOptions
@@ -146,7 +147,8 @@ def run_recipe(
     settings = EvaluationSettings(encoder.text_recipe, trained_distance(read.training.losses), is_frozen)
     start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
-    (output / COMPARISON).write_text(comparison_page(comparisons, reports, spaces), encoding="utf-8")
+    page = [comparison_page(comparisons, reports, spaces), *bands_as_facts(run.bands).values()]
+    (output / COMPARISON).write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
     _record_results(run, start, reports, spaces)
     executed, skipped = tuple(run.executed), tuple(run.skipped)
     done = f"{output}: nothing to do, all {len(skipped)} stages are already done"
@@ -176,7 +178,7 @@ def _record_results(
         if by_space
     }
     run.record_values(
-        bands=run.stage_metadata("samples").get("bands", {}),
+        bands=run.bands,
         metrics={
             "start": {suite: report.metrics for suite, report in start.items()},
             "trained": {suite: [report.metrics for report in trained] for suite, trained in reports.items()},

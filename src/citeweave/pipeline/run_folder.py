@@ -216,6 +216,11 @@ class RunFolder:
         """Return the metadata that a stage of the run recorded: counts, bands, losses."""
         return dict(self.record["stages"].get(stage, {}).get("facts", {}))
 
+    @property
+    def bands(self) -> dict[str, Any]:
+        """Return the rank bands that the samples of the run were drawn from; empty if no rule has a band."""
+        return dict(self.stage_metadata("samples").get("bands", {}))
+
     def _write(self) -> None:
         write_json(self.folder / RECORD, seal_payload(self.record))
 

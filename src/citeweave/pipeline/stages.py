@@ -17,17 +17,6 @@ Where intents come from (`--intents`):
 
 The corpus that is trained on is annotated, so sentences of held-out papers are not read. The oracle learns from the labels
 of the suites, so nothing is held out from it. A recipe with `training.watch` holds a twentieth of the other papers out too.
-
-How rank bands fit the corpus (`--bands`):
-
-    recipe   as written; ranks beyond the pool are an error
-    auto     chosen for the pool: see `mining/bands.py`
-    share    the same share of the pool as in SciNCL's pool of 680,967 papers
-    fit      as written if the farthest rank is at most a twentieth of the pool, otherwise as auto
-
-A band that the user set (`--set mining.positives.band=25`) is always used as written. A recipe whose bands differ from
-those of its base keeps their ratio when bands are chosen: cocite_25_1000 has negatives at a fifth of cocite's rank. Rules
-on the graphs of aspects have bands of their own for each aspect. Chosen bands are reported and kept in the run's record.
 """
 
 from __future__ import annotations
@@ -41,9 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import UserError
 from citeweave.core.files import hash_file
-from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import derive_corpus
 from citeweave.corpus.ingest import exclude_papers
@@ -55,13 +42,11 @@ from citeweave.evaluation.suites.corpus_pools import held_out_rows
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.tasks import Suite
 from citeweave.graph.intent_overlay import IntentSource
-from citeweave.mining.bands import aspect_error, choose_bands_for_rules, restrict_to_aspect, with_aspect_bands
 from citeweave.mining.inputs import (
     MiningInputs,
     annotate_inputs,
     build_mining_graph,
     check_intents,
-    collect_mining_data,
     graph_inputs,
     graph_intents,
     needs_graph,
@@ -69,10 +54,11 @@ from citeweave.mining.inputs import (
 )
 from citeweave.mining.mine import mine_samples
 from citeweave.mining.options import AlignmentOptions, MiningOptions
-from citeweave.mining.rules import NODES, MiningRules, Rule, parse_rules
+from citeweave.mining.rules import NODES, MiningRules
 from citeweave.mining.samples import Samples
 from citeweave.mining.tables import read_tables
-from citeweave.pipeline.recipe import Recipe, RecipeOptions, load_recipe, shipped_recipes
+from citeweave.pipeline.fit_bands import fit_bands
+from citeweave.pipeline.recipe import Recipe, RecipeOptions
 from citeweave.pipeline.run_folder import AUTO, RunFolder, RunOptions
 from citeweave.pipeline.suites import LABELS, Suites, find_leaks, label_table, without_references
 from citeweave.training.options import ACCURACY, LOSS, TrainingOptions
@@ -276,153 +262,6 @@ def _draws_from_labels(rules: MiningRules) -> bool:
     """Return whether any mining rule draws from the labels of the suites."""
     inner = any(_draws_from_labels(each) for _, _, each in rules.tasks)
     return inner or any(rule.table == LABELS for rule in rules.rules)
-
-
-# --- bands ---
-
-PUBLISHED_POOL = 680_967
-"""Papers in SciNCL's pool, to which its published ranks belong (Ostendorff et al., EMNLP 2022, appendix C)."""
-
-LARGE_POOL_SHARE = 0.05
-"""Share of the pool up to which negatives are still hard; SciNCL's are at 0.6 %."""
-
-
-@dataclass(frozen=True, slots=True)
-class FittedRules:
-    """Mining rules with rank bands fitted to a corpus, and a summary of the changes."""
-
-    rules: MiningRules
-    summary: dict[str, Any]
-    """Mode, pool and bands, as run.json records them; empty if no rule has a band."""
-
-
-def fit_bands(
-    recipe: Recipe, rules: MiningRules, corpus: Corpus, inputs: MiningInputs, *, mode: str, reporter: Reporter = QUIET
-) -> FittedRules:
-    """Return rules whose rank bands fit the size of the pool; rules on aspect graphs fit the pool of each aspect."""
-    if not rules.aspect_graphs or rules.tasks:
-        return _fit(recipe, rules, corpus, inputs, mode=mode, reporter=reporter)
-    fitted = {}
-    for aspect in rules.aspect_graphs:
-        own, restricted = rules.for_aspect(aspect), restrict_to_aspect(inputs, aspect)
-        try:
-            fitted[aspect] = _fit(recipe, own, corpus, restricted, mode=mode, reporter=reporter)
-        except UserError as error:
-            raise aspect_error(aspect, error) from None
-    summaries = {aspect: each.summary for aspect, each in fitted.items() if each.summary}
-    rules = with_aspect_bands(rules, {aspect: each.rules for aspect, each in fitted.items()})
-    return FittedRules(rules, {"aspects": summaries} if summaries else {})
-
-
-def _fit(
-    recipe: Recipe, rules: MiningRules, corpus: Corpus, inputs: MiningInputs, *, mode: str, reporter: Reporter
-) -> FittedRules:
-    places = _band_keys(rules)
-    if not places:
-        return FittedRules(rules, {})
-    space = next(rule.vectors for rule in rules.rules if rule.name in places)
-    # papers of the pool that have text and a vector in the space with bands
-    pool = len(collect_mining_data(corpus, rules, inputs, MiningOptions()).pool_vectors(space).pool)
-    refitted = _refitted_rules(recipe, rules, places)
-    farthest = max(rule.ranks(pool)[1] for rule in rules.rules if rule.name in places)
-    written = {rule.name: _format_band(rule) for rule in rules.rules if rule.name in places}
-    if mode == "fit":
-        mode = "recipe" if farthest <= LARGE_POOL_SHARE * pool or not refitted else "auto"
-    if mode == "recipe":
-        summary: dict[str, Any] = {"how": "as the recipe writes them", "pool": pool, "bands": written}
-    else:
-        rules, why = (
-            _scale_bands(rules, refitted, pool)
-            if mode == "share"
-            else _choose_bands(recipe, rules, refitted, corpus, inputs)
-        )
-        bands = {rule.name: _format_band(rule) for rule in rules.rules if rule.name in places}
-        summary = {"how": mode, "pool": pool, "written": written, "bands": bands, "why": why}
-    reporter.say(describe_bands(summary))
-    return FittedRules(rules, summary)
-
-
-def describe_bands(summary: dict[str, Any]) -> str:
-    """Describe the rank bands of a run in one line.
-
-    >>> describe_bands({"how": "share", "pool": 300, "written": {"hard": 4000}, "bands": {"hard": 9}, "why": "because"})
-    'bands: hard at rank 9 and not 4000, in a pool of 300 papers: because'
-    """
-    if "aspects" in summary:
-        return "\n".join(f"{aspect}: {describe_bands(each)}" for aspect, each in summary["aspects"].items())
-    ranks = ", ".join(
-        f"{name} at rank {rank}" + (f" and not {summary['written'][name]}" if "written" in summary else "")
-        for name, rank in summary["bands"].items()
-    )
-    return f"bands: {ranks}, in a pool of {summary['pool']:,} papers: {summary.get('why', summary['how'])}"
-
-
-def _band_keys(rules: MiningRules) -> dict[str, str]:
-    """Map the rules with rank bands to the recipe keys that hold the bands; mixtures keep theirs."""
-    keys = {}
-    for side, own in (("positives", rules.positives), ("negatives", rules.negatives)):
-        for rule in own:
-            if rule.source == "neighbors":
-                keys[rule.name] = f"mining.{side}.band" if rule.name == side else f"mining.{side}.{rule.name}.band"
-    return keys
-
-
-def _refitted_rules(recipe: Recipe, rules: MiningRules, places: dict[str, str]) -> set[str]:
-    """List the rules with published bands, which may be refitted: neither overridden nor from the user's own file."""
-    free = {name for name, key in places.items() if not recipe.is_set(key)}
-    if recipe.name in shipped_recipes():
-        return free
-    base = next((name for name in recipe.bases if name in shipped_recipes()), "")
-    known = parse_rules(load_recipe(base).table("mining")).rules if base else ()
-    published = {rule.name: rule.band for rule in known}
-    return {rule.name for rule in rules.rules if rule.name in free and published.get(rule.name) == rule.band}
-
-
-def _format_band(rule: Rule) -> Any:
-    return list(rule.band) if isinstance(rule.band, tuple) else rule.band
-
-
-def _scale_bands(rules: MiningRules, refitted: set[str], pool: int) -> tuple[MiningRules, str]:
-    scale = pool / PUBLISHED_POOL
-    ranks = {rule.name: scale * rule.ranks(pool)[1] for rule in rules.rules if rule.name in refitted}
-    why = f"the same share as in a pool of {PUBLISHED_POOL:,}, as near as counts allow"
-    return _move_bands(rules, ranks, pool), why
-
-
-def _choose_bands(
-    recipe: Recipe, rules: MiningRules, refitted: set[str], corpus: Corpus, inputs: MiningInputs
-) -> tuple[MiningRules, str]:
-    chosen = choose_bands_for_rules(corpus, rules, inputs)
-    root = parse_rules(load_recipe(recipe.bases[-1]).table("mining")) if recipe.bases else rules
-    written = {rule.name: rule.ranks(chosen.pool)[1] for rule in root.rules if rule.source == "neighbors"}
-    positives = {rule.name for rule in rules.positives}
-    ranks = {}
-    for rule in rules.rules:
-        if rule.name in refitted:
-            high = rule.ranks(chosen.pool)[1]
-            rank = chosen.positive_rank if rule.name in positives else chosen.negative_rank
-            ranks[rule.name] = rank * high / written.get(rule.name, high)
-    why = f"chosen for this corpus, where the written ranks are too far; {chosen}"
-    return _move_bands(rules, ranks, chosen.pool), why
-
-
-def _move_bands(rules: MiningRules, ranks: dict[str, float], pool: int) -> MiningRules:
-    """Return the rules with their bands moved to these ranks, negatives beyond all positives."""
-    positives = tuple(_move_band(rule, ranks, 0, pool) for rule in rules.positives)
-    low = max((rule.ranks(pool)[1] for rule in positives if rule.source == "neighbors"), default=0)
-    negatives = tuple(_move_band(rule, ranks, low, pool) for rule in rules.negatives)
-    return dataclasses.replace(rules, positives=positives, negatives=negatives)
-
-
-def _move_band(rule: Rule, ranks: dict[str, float], low: int, pool: int) -> Rule:
-    if rule.name not in ranks:
-        return rule
-    high = min(max(round(ranks[rule.name]), low + rule.count), pool - 1)
-    if not isinstance(rule.band, tuple):
-        return dataclasses.replace(rule, band=high)
-    old_low, old_high = rule.ranks(PUBLISHED_POOL)
-    start = max(low, min(round(high * old_low / old_high), high - rule.count))
-    return dataclasses.replace(rule, band=(start, high))
 
 
 # --- intents ---

@@ -51,6 +51,7 @@ from citeweave.evaluation.systems import ABSENT, PaperVectors
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite, Task, TaskTexts
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.rules import NODES
+from citeweave.pipeline.fit_bands import bands_as_facts
 from citeweave.pipeline.recipe import Recipe, load_recipe
 from citeweave.pipeline.run_folder import CHAIN, INTENTS, RunFolder, RunOptions
 from citeweave.pipeline.stages import TrainingInputs
@@ -178,7 +179,9 @@ def _train_stage(
         from citeweave.training.train import train_encoder
 
         audit = run.stage_metadata("audited") or None
-        plan = TrainingPlan(encoder, training, CardNotes(recipe.label, recipe.tables, run.options.held_out, audit))
+        bands = bands_as_facts(run.bands)
+        notes = CardNotes(recipe.label, recipe.tables, run.options.held_out, audit, bands)
+        plan = TrainingPlan(encoder, training, notes)
         sources = DataSources(graph=data.inputs.graph, teacher=teacher, suite=data.watched)
         common: dict[str, Any] = {"sources": sources, "device": run.options.device, **run.writing}
         result = train_encoder(data.corpus, data.samples, folder, plan, **common)

@@ -361,12 +361,14 @@ def _fill_losses(losses: object) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class CardNotes:
-    """Options of training that only describe it on the model's card: recipe, its tables, held-out data, audit."""
+    """Options of training that only describe it on the model's card: recipe, its tables, held-out data, audit, bands."""
 
     recipe: str = ""
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     held_out: str = ""
     audit: Mapping[str, Any] | None = None
+    bands: Mapping[str, str] = field(default_factory=dict)
+    """The rank bands that samples were drawn from, as facts about the data."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -437,6 +437,7 @@ def write_encoder(
         data={
             **{name: value for name, value in data.metadata.items() if name != "left out"},
             **data.metadata["left out"],
+            **about.bands,
         },
         held_out=about.held_out,
         seeds=[options.seed],
