@@ -119,8 +119,8 @@ def test_what_to_cite(index, cli):
 
 
 @mistakes(
-    ("search @index", "say what to search for"),
-    ("search @index words --paper a", "say what to search for"),
+    ("search @index", "give exactly one thing to search for"),
+    ("search @index words --paper a", "give exactly one thing to search for"),
     ("search @index --paper aa", "paper 'aa' is not in"),
     ("search @index --paper a --aspect methods", "Did you mean 'method'?"),
     ("search @index --paper a --intent method", "go with --cite; did you mean --aspect?"),

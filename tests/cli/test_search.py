@@ -126,7 +126,7 @@ def test_exports(place, cli, text, tmp_path):
 
 @mistakes(
     ("--unlike p:0", "at least one that is liked"),
-    ("words --like p:0", "say what to search for"),
+    ("words --like p:0", "give exactly one thing to search for"),
     ("--sentences p:0", ""),
     ("--sentences p", "--sentences is 'p'; it must be a paper's id and numbers"),
     ("--sentences p:0:9", "sentence 9 of paper 'p:0' has no vector"),
