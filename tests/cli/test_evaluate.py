@@ -138,7 +138,7 @@ def test_a_suite_made_from_a_corpus_and_its_baselines(cli, literature):
     ("good.jsonl --suite mdcr --data scidocs", "belongs to scidocs; use --suite scidocs"),
     ("good.jsonl --suite scidocs --data gone", "gone is not a folder; --data is"),
     ("good.jsonl --suite corpus --data gone", "gone does not exist"),
-    ("gone.jsonl @", "'gone.jsonl' is no file, no folder"),
+    ("gone.jsonl @", "'gone.jsonl' is not a file, a folder"),
     ("good.jsonl @ --task cit", "has no task 'cit'; it has"),
     ("good.jsonl @ --task co-view", "cannot evaluate co-view"),
     ("good.jsonl @ --split dev", "--split is 'dev'"),

@@ -288,7 +288,7 @@ def test_minilm_reads_a_few_words(tmp_path):
 def test_what_cannot_be_opened_lists_what_is_accepted(tmp_path, monkeypatch, folders, vectors):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("bm26", "minillm", "nothing", "gone.jsonl", tmp_path / "gone.npy", "folder/gone.run"):
-        refused(r"is no file, no folder and no known name; give .*\.jsonl.*bm25.*minilm", opened, name)
+        refused(r"is not a file, a folder or a known name; give .*\.jsonl.*bm25.*minilm", opened, name)
     refused("Did you mean 'bm25'", opened, "bm26")
     (tmp_path / "empty").mkdir()
     refused("holds neither vectors nor scores nor a model; give", opened, tmp_path / "empty")
