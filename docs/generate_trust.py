@@ -250,6 +250,11 @@ REMOVALS = (
         "encoders/light_encoder.py",
     ),
     (
+        "in the cache, with `citeweave cache --clear`: copies and conversions of models, vectors, chosen runtimes",
+        "only files that their manifests list; a chosen runtime is a JSON file named by a hash",
+        "core/caches.py",
+    ),
+    (
         "in object storage: objects of the previous version that the new one does not have",
         "`citeweave-objects.json` or a manifest of citeweave at that address lists them; for an index, its state",
         "remote/push.py, remote/object_storage.py",

@@ -190,7 +190,9 @@ def test_serve_by_several_processes(place):
     finally:
         told = stop(process)
     lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-    assert {"method", "path", "status", "ms", "id"} == set(lines[0]) and "/search" in {line["path"] for line in lines}
+    assert {"time", "method", "path", "status", "ms", "id"} == set(lines[0]) and "/search" in {
+        line["path"] for line in lines
+    }
     assert "secret" not in told, "what somebody searched for is not logged"
     assert "Traceback" not in told and "serving" in told
 
