@@ -143,8 +143,8 @@ def run_recipe(
         inputs = align_stage(run, inputs, alignment)
     assert read.training is not None, "prepare_recipe requires it"
     models = train_models(run, recipe, read.training, inputs, encoder)
-    is_frozen = read.training.parts == "heads"
-    settings = EvaluationSettings(encoder.text_recipe, trained_distance(read.training.losses), is_frozen)
+    distance, is_frozen = trained_distance(read.training.losses), read.training.parts == "heads"
+    settings = EvaluationSettings(encoder.text_recipe, distance, is_frozen)
     start, reports, spaces = _evaluate_models(run, recipe, encoder, models, suites, settings)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
     page = [comparison_page(comparisons, reports, spaces), *bands_as_facts(run.bands).values()]
@@ -153,19 +153,8 @@ def run_recipe(
     executed, skipped = tuple(run.executed), tuple(run.skipped)
     done = f"{output}: nothing to do, all {len(skipped)} stages are already done"
     reporter.say(f"stages that ran: {', '.join(executed)}" if executed else done)
-    return RunResult(
-        output,
-        recipe,
-        inputs.samples,
-        tuple(models),
-        start,
-        reports,
-        comparisons,
-        run.record,
-        executed,
-        skipped,
-        spaces,
-    )
+    made = inputs.samples, tuple(models), start, reports, comparisons
+    return RunResult(output, recipe, *made, run.record, executed, skipped, spaces)
 
 
 def _record_results(
