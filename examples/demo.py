@@ -247,12 +247,13 @@ def draw_map(xy: Any, groups: Sequence[str], names: Sequence[Name]) -> str:
         for (x, y), group in zip(xy.tolist(), groups, strict=True)
     ]
     style = 'text-anchor="middle" font-weight="600" paint-order="stroke" stroke="#fff" stroke-width="4"'
-    written = []
+    written, places = [], list[tuple[float, float, float]]()
     for name in names:
         half = min(5 * len(name.text), side / 2)  # about half its width: no name is cut off
-        x = min(max(margin + name.x * scale, half), side - half)
-        text = html.escape(name.text)
-        written.append(f'<text x="{x:.0f}" y="{side - margin - name.y * scale:.0f}" {style}>{text}</text>')
+        x, y = min(max(margin + name.x * scale, half), side - half), side - margin - name.y * scale
+        if not any(abs(x - x2) < half + half2 and abs(y - y2) < 18 for x2, y2, half2 in places):  # none over another
+            places.append((x, y, half))
+            written.append(f'<text x="{x:.0f}" y="{y:.0f}" {style}>{html.escape(name.text)}</text>')
     legend = [
         f'<circle cx="{20 + 450 * (number % 2)}" cy="{side + 25 + 24 * (number // 2)}" r="6" fill="{color[name]}"/>'
         f'<text x="{34 + 450 * (number % 2)}" y="{side + 30 + 24 * (number // 2)}">{html.escape(name)}</text>'
