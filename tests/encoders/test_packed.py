@@ -26,7 +26,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "ModernBert": {"local_attention": 8, "global_attn_every_n_layers": 2, **NO_SPECIALS},
     "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48},
 }
-MODELS = ("Bert", "Roberta", "ModernBert", "DistilBert", "Electra")
+MODELS = ("Bert", "Roberta", "MPNet", "ModernBert", "DistilBert", "Electra")
 
 
 def make(kind: str, **more: Any) -> Any:
@@ -84,13 +84,24 @@ def test_only_plain_bert_goes_through_its_own_layers_and_what_cannot_be_packed_i
     attention.query = torch.nn.Sequential(attention.query, torch.nn.Identity())
     assert not packing.is_plain(adapted)
     close(packed(adapted).states(texts()).cls(), packed(adapted, False).states(texts()).cls())
-    mpnet = transformers.MPNetModel(transformers.MPNetConfig(**SHAPE)).eval()
-    assert not packing.can_pack(mpnet, "cpu", slowly=True) and not Network(mpnet, "cpu", 1, packed=True).packs
+    adapted = make("MPNet")
+    attention = adapted.encoder.layer[1].attention.attn
+    attention.q = torch.nn.Sequential(attention.q, torch.nn.Identity())
+    assert not packing.can_pack(adapted, "cpu", slowly=True) and not packed(adapted).packs
     assert not Network(make("Bert"), "cpu", 0).packs  # it never pays on a CPU
     model = make("ModernBert")
     before = model.config._attn_implementation
     packed(model).states(texts())
     assert model.config._attn_implementation == before
+
+
+def test_mpnets_bias_by_distance_is_that_of_transformers():
+    model = make("MPNet", max_position_embeddings=512)
+    wanted = model.encoder.compute_position_bias(torch.zeros(1, 300, 32))[0]  # (heads, 300, 300)
+    places, far = torch.arange(300), packing.FAR
+    table = packing.distance_bias(model, torch.device("cpu"))  # (heads, 2 far + 1)
+    close(table[:, (places[None] - places[:, None]).clamp(-far, far) + far], wanted)
+    assert packing.distance_bias(make("Bert"), torch.device("cpu")) is None
 
 
 def test_dropout_is_drawn_in_training_alone():
@@ -117,7 +128,7 @@ def test_autocast_decides_the_precision_and_gradients_stay_float32():
 
 @pytest.mark.skipif(not packing.HAS_VARLEN, reason="compiled layers serve graphics cards, and those need torch 2.10")
 def test_compiled_code_is_made_once_for_all_batches(monkeypatch):
-    made, model = [], make("Bert")
+    made, model = [], make("MPNet")
     compile_eagerly = functools.partial(torch.compile, backend=lambda graph, _: made.append(graph) or graph.forward)
     monkeypatch.setattr(torch, "compile", compile_eagerly)
     packing._compiled.cache_clear()

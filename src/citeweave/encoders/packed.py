@@ -11,10 +11,10 @@ The filler pads the stream to a multiple of `STEP` tokens, so that matrix produc
 Attention is computed on CUDA by `torch.nn.attention.varlen` (half precision, torch 2.10 or later); on a CPU by plain attention
 under a mask, slow and exact, for tests and comparison.
 
-BERT and RoBERTa run by the layers here, with the numbers of transformers' BertModel and on CUDA with the attention of
-`triton_attention.py`; ModernBERT, DistilBERT, ELECTRA and BERT with adapters through the interface. Models that add their own
-bias to the attention (MPNet, DeBERTa, T5) cannot be packed. A packed model trains with the dropout of its states alone, because
-variable-length attention has none.
+BERT, RoBERTa and MPNet run by the layers here, with the numbers of transformers and on CUDA with the attention of
+`triton_attention.py`; ModernBERT, DistilBERT, ELECTRA and BERT with adapters through the interface. MPNet's bias of relative
+positions is a table by distance; models with another bias (DeBERTa, T5) cannot be packed. A packed model trains with the dropout
+of its states alone, because variable-length attention has none.
 
 The layers read the weights of the transformers model at every call: gradients reach them and nothing is stored twice.
 Weights and states are cast to the dtype of the computation, the residual stream too; norms and softmax are float32 inside.
@@ -29,7 +29,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -56,6 +56,9 @@ except ImportError:  # no triton, as on a machine without CUDA; then nothing rea
 STEP = 256
 """The stream's length is a multiple of this."""
 
+FAR = 127
+"""Tokens farther apart than this have MPNet's bias of this distance, as its last bucket begins at 91."""
+
 ROUND_LONGEST = 512
 """The longest text is rounded up to a multiple of this, because it is a constant in compiled code."""
 
@@ -81,6 +84,9 @@ class Packed:
 
     begins: NDArray[np.int64]
     """(texts + 2,): `bounds` in the CPU's memory."""
+
+    bias: Tensor | None = None
+    """(heads, 2 FAR + 1): what MPNet adds to a score, by the key's distance from the query, farther ones as FAR."""
 
 
 def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
@@ -136,13 +142,15 @@ class Spans:
     longest_key: int
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None = None) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None = None, bias: Tensor | None = None
+) -> Tensor:
     """Compute attention inside packed texts, of queries (queries, heads, size) to keys and values of their own text.
 
-    With `window` a token sees as many neighbors to either side.
+    With `window` a token sees as many neighbors to either side. `bias` by distance is for queries that are all tokens.
     """
-    if not query.is_cuda:
-        return _attend_masked(query, key, value, spans, window)
+    if not query.is_cuda or bias is not None:
+        return _attend_masked(query, key, value, spans, window, bias)
     more: dict[str, Any] = {} if window is None else {"window_size": (window, window)}
     states: Any = varlen.varlen_attn(
         query, key, value, spans.queries, spans.keys, spans.longest_query, spans.longest_key, **more
@@ -150,12 +158,18 @@ def attend(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int 
     return cast(Tensor, states)
 
 
-def _attend_masked(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None) -> Tensor:
+def _attend_masked(
+    query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None, bias: Tensor | None
+) -> Tensor:
     ours, theirs = _texts_of(query, spans.queries), _texts_of(key, spans.keys)  # (queries,), (tokens,)
     seen = ours[:, None] == theirs[None, :]  # (queries, tokens)
     if window is not None:
         places = torch.arange(len(key), device=key.device)
         seen &= (places[:, None] - places[None, :]).abs() <= window
+    if bias is not None:
+        places = torch.arange(len(key), device=key.device)
+        added = bias[:, (places[None, :] - places[:, None]).clamp(-FAR, FAR) + FAR]  # (heads, queries, tokens)
+        seen = added.masked_fill(~seen, -torch.inf).to(query.dtype)
     query, key, value = (states.transpose(0, 1) for states in (query, key, value))  # (heads, tokens, size) each
     states = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
     return states.transpose(0, 1)  # (queries, heads, size)
@@ -167,7 +181,7 @@ def _texts_of(states: Tensor, bounds: Tensor) -> Tensor:
 
 # --- models over packed batches ------------------------------------------------------------------------
 
-PLAIN_MODELS = ("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel")
+PLAIN_MODELS = ("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "MPNetModel")
 
 _PLAIN_PARTS = (torch.nn.Linear, torch.nn.LayerNorm)
 
@@ -186,7 +200,9 @@ class PackedShape(NamedTuple):
 
 def is_plain(model: Any) -> bool:
     """Return whether `bert_stream` computes this model exactly: no adapters, no cross-attention, exact GELU."""
-    if type(model).__name__ not in PLAIN_MODELS or model.config.is_decoder or model.config.hidden_act != "gelu":
+    config = model.config
+    is_encoder = type(model).__name__ in PLAIN_MODELS and not getattr(config, "is_decoder", False)
+    if not is_encoder or config.hidden_act != "gelu":
         return False
     return all(type(part) in _PLAIN_PARTS for layer in model.encoder.layer for part in _parts(layer))
 
@@ -199,6 +215,7 @@ def bert_stream(
     rates = tuple(_rate(part) for part in (model.embeddings, *(layer.output for layer in layers)))
     config = model.config
     shape = PackedShape(int(config.num_attention_heads), float(config.layer_norm_eps), rates, dtype, first_only)
+    packed = replace(packed, bias=distance_bias(model, packed.ids.device))
     run = _compiled() if compiled else _run
     with torch.autocast(packed.ids.device.type, enabled=False):
         return run(packed, _tables(model), tuple(map(_weights, layers)), shape)
@@ -216,8 +233,8 @@ def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tenso
     """Embed the words, positions and types of packed tokens, summed and normalized, (tokens, dimension)."""
     word, word_pad, position, position_pad, kind, weight, bias = tables
     first = 0 if position_pad is None else position_pad + 1  # RoBERTa counts its positions from here on
-    states = embedding(packed.ids, word, word_pad) + kind[0]
-    states = states + embedding(packed.positions + first, position, position_pad)
+    states = embedding(packed.ids, word, word_pad) + embedding(packed.positions + first, position, position_pad)
+    states = states if kind is None else states + kind[0]
     return _drop(layer_norm(states, weight.shape, weight, bias, shape.eps), shape.rates[0]).to(shape.dtype)
 
 
@@ -240,9 +257,10 @@ def _run_layer(
 def _attend_wide(wide: Tensor, packed: Packed) -> Tensor:
     """Compute attention (tokens, heads, size) of queries, keys and values in one tensor (tokens, 3, heads, size)."""
     if wide.is_cuda and wide.shape[-1] in SIZES and wide.numel() < 2**31:  # the kernels count in 32 bits
-        return attend_tiles(wide, packed.tiles)
+        return attend_tiles(wide, packed.tiles, packed.bias)
     query, key, value = wide.unbind(1)
-    return attend(query, key, value, Spans(packed.bounds, packed.bounds, packed.longest, packed.longest))
+    spans = Spans(packed.bounds, packed.bounds, packed.longest, packed.longest)
+    return attend(query, key, value, spans, bias=packed.bias)
 
 
 def _attend_first(stream: Tensor, cast: list[Tensor], packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
@@ -305,15 +323,32 @@ def _compiled() -> Callable[..., Tensor]:
 def _tables(model: Any) -> tuple[Any, ...]:
     parts = model.embeddings
     word, position, norm = parts.word_embeddings, parts.position_embeddings, parts.LayerNorm
-    kind = parts.token_type_embeddings.weight
+    kind = parts.token_type_embeddings.weight if hasattr(parts, "token_type_embeddings") else None
     return word.weight, word.padding_idx, position.weight, position.padding_idx, kind, norm.weight, norm.bias
 
 
 def _parts(layer: Any) -> tuple[Any, ...]:
     """Return the linear and norm modules of a layer, in the order in which `_run_layer` uses them."""
+    deep = (layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
+    if hasattr(layer.attention, "attn"):  # MPNet
+        seeing = layer.attention.attn
+        return seeing.q, seeing.k, seeing.v, seeing.o, layer.attention.LayerNorm, *deep
     seeing, output = layer.attention.self, layer.attention.output
-    around = (output.dense, output.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
-    return seeing.query, seeing.key, seeing.value, *around
+    return seeing.query, seeing.key, seeing.value, output.dense, output.LayerNorm, *deep
+
+
+def distance_bias(model: Any, device: torch.device) -> Tensor | None:
+    """Return what MPNet adds to the scores by relative position (Song et al. 2020), (heads, 2 FAR + 1); None for others.
+
+    On CUDA it has no gradient, as in `mpnet_attention.py`.
+    """
+    table = getattr(model.encoder, "relative_attention_bias", None)
+    if table is None:
+        return None
+    weights: Tensor = table.weight if device.type == "cpu" else table.weight.detach()  # (buckets, heads)
+    buckets = model.encoder.relative_position_bucket(torch.arange(-FAR, FAR + 1), num_buckets=len(weights))
+    places = _to_device(buckets.int().numpy(), str(device)).long()  # (2 FAR + 1,)
+    return weights[places].T.float().contiguous()
 
 
 def _weights(layer: Any) -> tuple[Tensor, ...]:
@@ -331,8 +366,8 @@ def _drop(states: Tensor, rate: float) -> Tensor:
 INTERFACE = "citeweave_packed"
 """Name of packed attention among transformers' attention functions."""
 
-PACKING_MODELS = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra", "modernbert")
-"""Types of models whose attention has no mask but that of the padding."""
+PACKING_MODELS = ("bert", "roberta", "xlm-roberta", "camembert", "mpnet", "distilbert", "electra", "modernbert")
+"""Types of models whose attention has no mask but that of the padding, and MPNet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +414,12 @@ class FirstStates:
 
 def can_pack(model: Any, device: str, *, slowly: bool = False) -> bool:
     """Return whether a model can be packed and that is faster on this device; `slowly` allows a CPU too."""
-    if model.config.model_type not in PACKING_MODELS or getattr(model.config, "is_decoder", False):
+    kind = model.config.model_type
+    if (
+        kind not in PACKING_MODELS
+        or getattr(model.config, "is_decoder", False)
+        or (kind == "mpnet" and not is_plain(model))
+    ):
         return False
     if not device.startswith("cuda"):
         return slowly
@@ -411,6 +451,7 @@ def packed_states(model: Any, packed: Packed, *, first_only: bool = False, compi
     if not is_plain(model):
         return PackedStates(_interface_stream(model, packed), packed.bounds, packed.begins)
     dtype = computes_in(model, packed.ids.device.type)
+    first_only = first_only and model.config.model_type != "mpnet"  # attention of first tokens alone takes no bias
     stream = bert_stream(model, packed, dtype, first_only=first_only, compiled=compiled)
     return FirstStates(stream) if first_only else PackedStates(stream, packed.bounds, packed.begins)
 

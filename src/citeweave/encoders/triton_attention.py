@@ -1,12 +1,13 @@
 """Triton kernels of attention inside every text of a packed batch, forward and backward.
 
-    states = attend_tiles(wide, tiles)      wide (tokens, 3, heads, size) -> (tokens, heads, size); differentiable
+    states = attend_tiles(wide, tiles)          wide (tokens, 3, heads, size) -> (tokens, heads, size); differentiable
+    states = attend_tiles(wide, tiles, bias)    bias (heads, 2 far + 1) is added to the scores by distance, as in MPNet
 
 The algorithm of FlashAttention-2 (Dao 2023), for texts as short as abstracts. A tile is `TILE` tokens of one text; `tiles`
 lists them, so that no program starts for a row that does not exist, and a short text costs no more than its own tiles. The
 gradient of queries and the one of keys and values are two kernels without atomic additions: the same numbers at every run. On
 an H200 and abstracts it takes half the time of torch's variable-length attention, forward and backward. Has neither windows
-nor dropout. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
+nor dropout, and the bias no gradient. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
 """
 
 # A kernel takes many pointers and sizes, without Python types.
@@ -46,9 +47,16 @@ def _place(tiles, rows: tl.constexpr, heads: tl.constexpr, size: tl.constexpr):
 
 
 @triton.jit
+def _bias(table, queries, keys, far: tl.constexpr):
+    """Return what is added to the scores of these pairs, in powers of two."""
+    distance = tl.minimum(tl.maximum(keys - queries, -far), far) + far
+    return tl.load(table + tl.program_id(0) * (2 * far + 1) + distance) * 1.4426950408889634
+
+
+@triton.jit
 def _forward(
-    wide, out, logs, tiles, tokens,
-    scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
+    wide, out, logs, tiles, bias, tokens,
+    far: tl.constexpr, scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
 ):  # fmt: skip
     begin, end, places, inside, columns = _place(tiles, rows, heads, size)
     width: tl.constexpr = heads * size
@@ -62,7 +70,10 @@ def _forward(
         at = wide + others[:, None] * (3 * width) + width + columns[None, :]
         key = tl.load(at, mask=seen[:, None], other=0.0)
         value = tl.load(at + width, mask=seen[:, None], other=0.0)
-        scores = tl.where(seen[None, :], tl.dot(query, tl.trans(key)) * scale, float("-inf"))  # in powers of two
+        scores = tl.dot(query, tl.trans(key)) * scale
+        if far > 0:
+            scores += _bias(bias, places[:, None], others[None, :], far)
+        scores = tl.where(seen[None, :], scores, float("-inf"))  # in powers of two
         higher = tl.maximum(top, tl.max(scores, 1))
         shrink = tl.exp2(top - higher)
         weights = tl.exp2(scores - higher[:, None])
@@ -75,8 +86,8 @@ def _forward(
 
 @triton.jit
 def _backward_queries(
-    wide, out, grad, logs, deltas, found, tiles, tokens,
-    scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
+    wide, out, grad, logs, deltas, found, tiles, bias, tokens,
+    far: tl.constexpr, scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
 ):  # fmt: skip
     begin, end, places, inside, columns = _place(tiles, rows, heads, size)
     width: tl.constexpr = heads * size
@@ -92,7 +103,10 @@ def _backward_queries(
         at = wide + others[:, None] * (3 * width) + width + columns[None, :]
         key = tl.load(at, mask=(others < end)[:, None], other=0.0)  # a key of zeros adds nothing
         value = tl.load(at + width, mask=(others < end)[:, None], other=0.0)
-        weights = tl.exp2(tl.dot(query, tl.trans(key)) * scale - log[:, None])
+        scores = tl.dot(query, tl.trans(key)) * scale
+        if far > 0:
+            scores += _bias(bias, places[:, None], others[None, :], far)
+        weights = tl.exp2(scores - log[:, None])
         slopes = weights * (tl.dot(wanted, tl.trans(value)) - delta[:, None])
         total = tl.dot(slopes.to(key.dtype), key, total)
     total *= scale * 0.6931471805599453  # the scores were in powers of two
@@ -101,8 +115,8 @@ def _backward_queries(
 
 @triton.jit
 def _backward_keys(
-    wide, grad, logs, deltas, found, tiles, tokens,
-    scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
+    wide, grad, logs, deltas, found, tiles, bias, tokens,
+    far: tl.constexpr, scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
 ):  # fmt: skip
     begin, end, places, inside, columns = _place(tiles, rows, heads, size)
     width: tl.constexpr = heads * size
@@ -120,7 +134,10 @@ def _backward_keys(
         wanted = tl.load(grad + others[:, None] * width + columns[None, :], mask=there[:, None], other=0.0)
         log = tl.load(logs + tl.program_id(0) * tokens + others, mask=there, other=float("inf"))
         delta = tl.load(deltas + tl.program_id(0) * tokens + others, mask=there, other=0.0)
-        weights = tl.exp2(tl.dot(key, tl.trans(query)) * scale - log[None, :])  # (rows, step)
+        scores = tl.dot(key, tl.trans(query)) * scale
+        if far > 0:
+            scores += _bias(bias, others[None, :], places[:, None], far)
+        weights = tl.exp2(scores - log[None, :])  # (rows, step)
         for_value = tl.dot(weights.to(wanted.dtype), wanted, for_value)
         slopes = weights * (tl.dot(value, tl.trans(wanted)) - delta[None, :])
         for_key = tl.dot(slopes.to(query.dtype), query, for_key)
@@ -130,52 +147,63 @@ def _backward_keys(
 
 
 @torch.library.custom_op("citeweave::attend_tiles", mutates_args={})
-def _attend(wide: Tensor, tiles: Tensor) -> tuple[Tensor, Tensor]:
-    tokens, _, heads, size = wide.shape
-    out, logs = _shape_of_attend(wide, tiles)
-    _forward[(heads, tiles.shape[0])](
-        wide, out, logs, tiles, tokens, scale=LOG2_E * size**-0.5, heads=heads, size=size, rows=TILE, **FORWARD
-    )
+def _attend(wide: Tensor, tiles: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    out, logs = _shape_of_attend(wide, tiles, bias)
+    table, same = _constants(wide, bias)
+    _forward[(wide.shape[2], tiles.shape[0])](wide, out, logs, tiles, table, wide.shape[0], **same, **FORWARD)
     return out, logs
 
 
 @torch.library.custom_op("citeweave::attend_tiles_backward", mutates_args={})
-def _attend_backward(grad: Tensor, wide: Tensor, out: Tensor, logs: Tensor, tiles: Tensor) -> Tensor:
-    tokens, _, heads, size = wide.shape
+def _attend_backward(
+    grad: Tensor, wide: Tensor, out: Tensor, logs: Tensor, tiles: Tensor, bias: Tensor | None
+) -> Tensor:
     found, deltas = torch.empty_like(wide), torch.empty_like(logs)
-    same = {"scale": LOG2_E * size**-0.5, "heads": heads, "size": size, "rows": TILE}
-    _backward_queries[(heads, tiles.shape[0])](wide, out, grad, logs, deltas, found, tiles, tokens, **same, **QUERIES)
-    _backward_keys[(heads, tiles.shape[0])](wide, grad, logs, deltas, found, tiles, tokens, **same, **KEYS)
+    table, same = _constants(wide, bias)
+    grid, tokens = (wide.shape[2], tiles.shape[0]), wide.shape[0]
+    _backward_queries[grid](wide, out, grad, logs, deltas, found, tiles, table, tokens, **same, **QUERIES)
+    _backward_keys[grid](wide, grad, logs, deltas, found, tiles, table, tokens, **same, **KEYS)
     return found
 
 
+def _constants(wide: Tensor, bias: Tensor | None) -> tuple[Tensor, dict[str, Any]]:
+    """Return the table of the bias, any tensor where there is none, and the kernels' constants."""
+    heads, size = wide.shape[2:]
+    far = 0 if bias is None else bias.shape[1] // 2
+    same = {"far": far, "scale": LOG2_E * size**-0.5, "heads": heads, "size": size, "rows": TILE}
+    return (wide if bias is None else bias), same
+
+
 @_attend.register_fake
-def _shape_of_attend(wide: Tensor, tiles: Tensor) -> tuple[Tensor, Tensor]:
+def _shape_of_attend(wide: Tensor, tiles: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     tokens, _, heads, size = wide.shape
     return wide.new_empty(tokens, heads, size), wide.new_empty(heads, tokens, dtype=torch.float32)
 
 
 @_attend_backward.register_fake
-def _shape_of_backward(grad: Tensor, wide: Tensor, out: Tensor, logs: Tensor, tiles: Tensor) -> Tensor:
+def _shape_of_backward(
+    grad: Tensor, wide: Tensor, out: Tensor, logs: Tensor, tiles: Tensor, bias: Tensor | None
+) -> Tensor:
     return torch.empty_like(wide)
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs, *output)
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: tuple[Tensor, Tensor]) -> None:
+    wide, tiles, bias = inputs
+    ctx.save_for_backward(wide, *output, tiles, bias)
 
 
-def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
-    wide, tiles, out, logs = ctx.saved_tensors
-    return _attend_backward(grad.contiguous(), wide, out, logs, tiles), None
+def _backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+    return _attend_backward(grad.contiguous(), *ctx.saved_tensors), None, None
 
 
 _attend.register_autograd(_backward, setup_context=_keep)
 
 
-def attend_tiles(wide: Tensor, tiles: Tensor) -> Tensor:
+def attend_tiles(wide: Tensor, tiles: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute attention (tokens, heads, size) by Triton from packed queries, keys and values (tokens, 3, heads, size).
 
-    `wide` is contiguous, and heads have one of `SIZES`. `tiles` (tiles, 3) int32 holds begin and end of a text and a tile's first token.
+    `wide` is contiguous, and heads have one of `SIZES`. `tiles` (tiles, 3) int32 holds begin and end of a text and a tile's first
+    token; `bias` (heads, 2 far + 1) float32 is contiguous.
     """
-    found: Tensor = _attend(wide, tiles)[0]
+    found: Tensor = _attend(wide, tiles, bias)[0]
     return found
