@@ -41,15 +41,24 @@ def train(asked: argparse.Namespace) -> None:
     seeds, judged = tuple(asked.seeds), not asked.unjudged
     if asked.teacher:
         changes.setdefault("losses", TAUGHT)
-    options = (asked.init, asked.teacher, asked.without, asked.save)
-    train_shipped(Shipping(asked.output, seeds, asked.steps, asked.device, asked.name, changes, judged, *options))
+    train_shipped(
+        Shipping(
+            asked.output, seeds, asked.steps, asked.device, asked.name, changes, judged,
+            init=asked.init, teacher=asked.teacher, without=tuple(asked.without), save=asked.save, stem=asked.stem,
+            layers=tuple(asked.layers),
+        )
+    )  # fmt: skip
 
 
 def average(asked: argparse.Namespace) -> None:
     """The mean of the weights of trained seeds, judged as one model."""
     from benchmarks.shipping.training import Shipping, average_shipped
 
-    average_shipped(Shipping(asked.output, tuple(asked.seeds), asked.steps, asked.device, asked.name))
+    options = Shipping(
+        asked.output, tuple(asked.seeds), asked.steps, asked.device, asked.name, {}, not asked.unjudged,
+        init=asked.init, save=asked.save, share=asked.share, stem=asked.stem, layers=tuple(asked.layers),
+    )  # fmt: skip
+    average_shipped(options)
 
 
 def compress(asked: argparse.Namespace) -> None:
@@ -85,12 +94,16 @@ def main() -> None:
             own.add_argument("--steps", type=int, default=800, help="of each seed")
             own.add_argument("--device", default="auto")
             own.add_argument("--name", default="weave, as shipped", help="of the row in the table")
-        if name == "train":
+            own.add_argument("--stem", default="shipped", help="beginning of the names of the files of differences")
             own.add_argument("--unjudged", action="store_true", help="write what weights changed by, and no report")
             own.add_argument("--init", default="", help="folder of another start model than minilm")
+            own.add_argument("--layers", type=int, nargs="+", default=[], help="of the start model, for a smaller one")
+            own.add_argument("--save", type=Path, help="folder for the last seed's model or the mean, with a card")
+        if name == "average":
+            own.add_argument("--share", type=float, default=1.0, help="part of the mean difference that is kept")
+        if name == "train":
             own.add_argument("--teacher", default="", help="folder of a model to follow by the loss similarity")
-            own.add_argument("--without", default="", help="source to leave out, such as elife")
-            own.add_argument("--save", type=Path, help="folder for the last seed's model, with a card")
+            own.add_argument("--without", nargs="+", default=[], help="sources to leave out, such as elife")
     asked = parser.parse_args()
     try:
         asked.verb(asked)

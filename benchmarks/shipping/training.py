@@ -66,11 +66,20 @@ class Shipping:
     """Folder of another start model than that of the table."""
 
     teacher: str = ""
-    without: str = ""
-    """Source whose papers are no anchors."""
+    without: tuple[str, ...] = ()
+    """Sources whose papers are no anchors."""
 
     save: Path | None = None
-    """Folder for the last seed's model."""
+    """Folder for the last seed's model, or for the mean."""
+
+    share: float = 1.0
+    """Part of the mean of the differences that is kept."""
+
+    stem: str = "shipped"
+    """Beginning of the names of the files of differences."""
+
+    layers: tuple[int, ...] = ()
+    """Layers of the start model to begin with, for a smaller student; all where none is named."""
 
 
 def train_shipped(asked: Shipping) -> None:
@@ -83,7 +92,7 @@ def train_shipped(asked: Shipping) -> None:
         teacher = taught_vectors(bundle, load_encoder(asked.teacher, device=asked.device)) if asked.teacher else None
         data = None
         for seed in asked.seeds:
-            start, options = load_start_model(encoder, asked.device), _options(asked, bundle, seed)
+            start, options = start_of(encoder, asked), _options(asked, bundle, seed)
             data = data or load_training_data(
                 bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
                 samples,  # type: ignore[arg-type]
@@ -97,7 +106,7 @@ def train_shipped(asked: Shipping) -> None:
             begun = time.monotonic()
             train_in_place(start, data, TrainingPlan(encoder, options), work)
             seconds = time.monotonic() - begun
-            write_differences(stem_of(asked.folder, seed), differences(before, start))
+            write_differences(stem_of(asked, seed), differences(before, start))
             batches = Batches(data.groups, options)
             cost = {
                 "steps": asked.steps,
@@ -115,11 +124,15 @@ def train_shipped(asked: Shipping) -> None:
 def average_shipped(asked: Shipping) -> None:
     """The mean of the seeds' weights, judged, as differences with the stem `shipped-mean`."""
     bundle = read_bundle(asked.folder / f"{NAME}.bundle")
-    mean = mean_of([read_differences(stem_of(asked.folder, seed)) for seed in asked.seeds])
-    write_differences(stem_of(asked.folder, "mean"), mean)
+    mean = mean_of([read_differences(stem_of(asked, seed)) for seed in asked.seeds], asked.share)
+    write_differences(stem_of(asked, "mean"), mean)
     with tempfile.TemporaryDirectory(prefix="ship-") as made:
-        start = load_start_model(_encoder(asked, bundle, Path(made)), asked.device)
+        start = start_of(_encoder(asked, bundle, Path(made)), asked)
         add_differences(start, mean)
+        if asked.save is not None:
+            save_trained(asked, start, {})
+        if not asked.is_judged:
+            return
         cost = {
             "steps": asked.steps * len(asked.seeds),
             "seconds": 0.0,
@@ -197,13 +210,15 @@ def taught_vectors(bundle: Bundle, teacher: TorchEncoder) -> TaughtVectors:
         return TaughtVectors(rows, teacher.encode(texts).astype(np.float16))
 
 
-def samples_without(bundle: Bundle, source: str) -> PackedSamples:
-    """The samples whose anchor is not of a source; all where none is named."""
+def samples_without(bundle: Bundle, sources: Sequence[str]) -> PackedSamples:
+    """The samples whose anchor is of no such source; all where none is named."""
     samples = bundle.samples[bundle.systems[SYSTEM]["samples"]]
     names = [name for name, count in bundle.facts["sources"] for _ in range(count)]
-    if source and source not in names:
-        raise UserError(f"--without is {source!r}; it must be one of {', '.join(sorted(set(filter(None, names))))}")
-    return kept_samples(samples, np.array([names[row] != source for row in samples.anchors])) if source else samples
+    if unknown := sorted(set(sources) - set(names)):
+        raise UserError(f"--without is {unknown[0]!r}; it must be of {', '.join(sorted(set(filter(None, names))))}")
+    return (
+        kept_samples(samples, np.array([names[row] not in sources for row in samples.anchors])) if sources else samples
+    )
 
 
 def _encoder(asked: Shipping, bundle: Bundle, work: Path) -> EncoderOptions:
@@ -217,9 +232,19 @@ def _options(asked: Shipping, bundle: Bundle, seed: int) -> TrainingOptions:
     return training_options({**table, **never, "epochs": NEVER, **asked.changes, "seed": seed, "steps": asked.steps})
 
 
-def stem_of(folder: Path, which: int | str) -> Path:
+def start_of(encoder: EncoderOptions, asked: Shipping) -> TorchEncoder:
+    """The start model, or some of its layers."""
+    start = load_start_model(encoder, asked.device)
+    if asked.layers:
+        model = start.network.model
+        model.encoder.layer = torch.nn.ModuleList(model.encoder.layer[number] for number in asked.layers)
+        model.config.num_hidden_layers = len(asked.layers)
+    return start
+
+
+def stem_of(asked: Shipping, which: int | str) -> Path:
     """Of the files with the differences of a seed, or of the mean."""
-    return folder / f"shipped-{which}"
+    return asked.folder / f"{asked.stem}-{which}"
 
 
 def differences(before: Mapping[str, Tensor], trained: TorchEncoder) -> dict[str, Tensor]:
@@ -228,12 +253,15 @@ def differences(before: Mapping[str, Tensor], trained: TorchEncoder) -> dict[str
     return {name: (weight.detach() - before[name]).half().cpu() for name, weight in weights}
 
 
-def mean_of(changes: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """
+def mean_of(changes: Sequence[Mapping[str, Tensor]], share: float = 1.0) -> dict[str, Tensor]:
+    """A part of the mean of changes.
+
     >>> mean_of([{"bias": torch.tensor([1.0, 3.0])}, {"bias": torch.tensor([3.0, 3.0])}])
     {'bias': tensor([2., 3.], dtype=torch.float16)}
     """
-    return {name: torch.stack([change[name].float() for change in changes]).mean(0).half() for name in changes[0]}
+    return {
+        name: (torch.stack([change[name].float() for change in changes]).mean(0) * share).half() for name in changes[0]
+    }
 
 
 def add_differences(start: TorchEncoder, changes: Mapping[str, Tensor]) -> None:
