@@ -215,7 +215,7 @@ def samples_without(bundle: Bundle, sources: Sequence[str]) -> PackedSamples:
     samples = bundle.samples[bundle.systems[SYSTEM]["samples"]]
     names = [name for name, count in bundle.facts["sources"] for _ in range(count)]
     if unknown := sorted(set(sources) - set(names)):
-        raise UserError(f"--without is {unknown[0]!r}; it must be of {', '.join(sorted(set(filter(None, names))))}")
+        raise UserError(f"--without is {unknown[0]!r}; it must be one of {', '.join(sorted(set(filter(None, names))))}")
     return (
         kept_samples(samples, np.array([names[row] not in sources for row in samples.anchors])) if sources else samples
     )
