@@ -1,9 +1,9 @@
 """Training on sentences on one GPU against what the chip can do: ASPIRE's losses beside one vector a paper.
 
-    PYTHONPATH=src python benchmarks/gpu_sentences.py [--batches 30,240] [--steps 20] [--json out.json]
+    PYTHONPATH=src python benchmarks/gpu_sentences.py [--batches 30,240] [--steps 20] [--no-compiled] [--json out.json]
 
 BERT-base's shape with random weights, papers of random tokens with the lengths of abstracts (mean 230) in sentences of
-28 tokens. A step is the trainer's own: a batch of pairs, every paper read once, packed, the loss over the sentences of
+28 tokens. Layers are compiled, as with `training.compiled`, unless `--no-compiled` is given. A step is the trainer's own: a batch of pairs, every paper read once, packed, the loss over the sentences of
 each pair and of a negative of the batch, backward, AdamW; float32 weights, bfloat16 products. Per cent is of `--peak`
 TFLOP/s and counts as `gpu_speed.py` does. The last row of each block, one vector a paper with in-batch negatives, is
 what the sentences are compared with. Needs numpy, torch and transformers.
@@ -22,7 +22,7 @@ import torch
 from gpu_speed import first_call, forward_flops, head, make_texts, new_model, ratios, row_of, show, timed
 
 from citeweave.encoders.model_folder import Settings
-from citeweave.encoders.network import Network
+from citeweave.encoders.network import Network, speed_up
 from citeweave.encoders.tokens import TokenStore
 from citeweave.training.data import AnchorGroups, Batches, PaperLists, SentenceSpans, TrainingData, make_alignment
 from citeweave.training.encoder_task import Stepper
@@ -49,13 +49,18 @@ def main() -> None:
     parser.add_argument("--batches", default="30,240", help="pairs a step")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s")
+    parser.add_argument(
+        "--compiled", action=argparse.BooleanOptionalAction, default=True, help="compile the layers first"
+    )
+    parser.add_argument("--systems", default="", help="only systems whose name contains this")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     data, rows = make_data(), []
     for batch in map(int, asked.batches.split(",")):
         head(f"Training on sentences, {batch} pairs a step", "pairs/s")
-        found = [measure(name, losses, data, batch, asked) for name, losses in SYSTEMS.items()]
+        chosen = {name: losses for name, losses in SYSTEMS.items() if asked.systems in name}
+        found = [measure(name, losses, data, batch, asked) for name, losses in chosen.items()]
         rows += [{**row, "batch": batch} for row in ratios(found)]
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1))
@@ -87,7 +92,9 @@ def measure(name: str, losses: Losses, data: TrainingData, batch: int, asked: ar
     spans = data.sentences if options.reads_sentences else None
     shown = TrainingData(data.rows, data.tokens, data.groups, data.groups, sentences=spans, alignment=data.alignment)
     objective = Objective(options.losses, LossInputs(sentences=spans, alignment=data.alignment))
-    stepper = Stepper(shown, Network(model, "cuda", 0), Settings("cls", 512), objective, 131_072, True, 0)
+    plain = Network(model, "cuda", 0)
+    network = speed_up(plain) if asked.compiled else plain
+    stepper = Stepper(shown, network, Settings("cls", 512), objective, 131_072, True, 0)
     batches = Batches(data.groups, options)
 
     def step(number: int) -> None:

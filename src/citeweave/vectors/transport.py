@@ -9,7 +9,7 @@ log(1 + s) / s, s being the step's span, which makes every step an ascent withou
 2019, generalized self-concordance). The last step is differentiable, and by the implicit function theorem gives the
 gradient of the solution. All numbers are float64.
 
-`transport_kernels.py` has the same method compiled for the CPU, without gradients.
+`transport_kernels.py` has the same method compiled for the CPU, without gradients, and `triton_transport.py` for a GPU.
 
 `geomloss_plan` is transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each.
 
