@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
+from citeweave.vectors import transport
 from citeweave.vectors.document_distance import DocumentDistance, match
 from citeweave.vectors.sentence_distances import PaperPairs
 from citeweave.vectors.training_distances import training_distances
@@ -100,3 +101,19 @@ def test_the_kernel_scores_pairs_of_any_size_as_the_cpu_does():
         torch.from_numpy(costs).to(DEVICE), starts, lengths, widths, temperature=0.5
     )
     assert np.allclose(found[:3], expected[:3], rtol=0, atol=1e-12) and np.isnan(found[3])
+
+
+@KERNEL
+def test_the_kernel_anneals_as_geomloss_does():
+    from citeweave.vectors.triton_transport import anneal
+
+    costs = torch.rand(3, 2, 3, generator=torch.Generator().manual_seed(0)).double()
+    rows, columns = torch.ones(3, 2).bool(), torch.ones(3, 3).bool()
+    columns[1, 2:] = False
+    masses = sentence_masses(costs, rows, columns, temperature=0.5)
+    diameter = torch.tensor([0.4, 0.07, 0.0]).double()  # identical sentences have the diameter 0
+    expected = transport.anneal(costs, masses, diameter)
+    placed = transport.Masses(*(part.to(DEVICE) for part in masses))
+    found = anneal(costs.to(DEVICE), placed, diameter.to(DEVICE))
+    for one, other, there in zip(found, expected, (rows, columns), strict=True):
+        torch.testing.assert_close(one.cpu()[there], other[there], rtol=1e-12, atol=1e-12)

@@ -42,7 +42,7 @@ from citeweave.vectors.sentence_distances import (
     sentence_distances,
 )
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.transport import STARTS, diameters, entropic_plan, geomloss_plan, sentence_masses
+from citeweave.vectors.transport import STARTS, Anneal, diameters, entropic_plan, geomloss_plan, sentence_masses
 from citeweave.vectors.vectors import Provenance
 
 DISTANCES: tuple[str, ...] = SENTENCE_DISTANCES
@@ -131,7 +131,9 @@ def make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: Docum
     return nearest_plan(sentences, rows, columns, count=2 if distance.name == "top2" else 1)
 
 
-def geomloss_plans(pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance) -> tuple[Tensor, Tensor]:
+def geomloss_plans(
+    pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance, solve: Anneal | None = None
+) -> tuple[Tensor, Tensor]:
     """Return geomloss's plans (pairs, n, m) and the distances that ASPIRE trains with, (pairs,)."""
     masses = sentence_masses(sentences, pairs.rows, pairs.columns, temperature=distance.temperature)
     to_queries = to_candidates = sentences
@@ -139,7 +141,7 @@ def geomloss_plans(pairs: PaperPairs, sentences: Tensor, distance: DocumentDista
         # in geomloss's last round each side has its gradient through its own copy of the distances
         still = replace(pairs, queries=pairs.queries.detach()), replace(pairs, candidates=pairs.candidates.detach())
         to_candidates, to_queries = (sentence_distances(part, distance.metric) for part in still)
-    return geomloss_plan(to_queries, to_candidates, masses, diameters(pairs, distance.start))
+    return geomloss_plan(to_queries, to_candidates, masses, diameters(pairs, distance.start), solve)
 
 
 class ScoringLimits(NamedTuple):

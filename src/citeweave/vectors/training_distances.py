@@ -43,9 +43,11 @@ def training_distances(pairs: PaperPairs, distance: DocumentDistance) -> Tensor:
     if distance.name == "single":
         inside = rows[:, :, None] & columns[:, None, :]
         return sentences.masked_fill(~inside, math.inf).flatten(1).min(1).values
-    if (distance.name, distance.mode) == ("transport", "geomloss"):
-        return geomloss_plans(pairs, sentences, distance)[1]
     kernel = triton_kernel() if distance.name == "transport" and sentences.is_cuda else None
-    if kernel is not None and max(sentences.shape[1:]) <= kernel.MAX_SIDE:
+    if kernel is not None and max(sentences.shape[1:]) > kernel.MAX_SIDE:
+        kernel = None
+    if (distance.name, distance.mode) == ("transport", "geomloss"):
+        return geomloss_plans(pairs, sentences, distance, kernel and kernel.anneal)[1]
+    if kernel is not None:
         return kernel.transport_values(sentences, rows.sum(1), columns.sum(1), distance.temperature)
     return (make_plans(sentences, rows, columns, distance) * sentences).sum((1, 2))

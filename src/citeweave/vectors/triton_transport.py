@@ -11,7 +11,7 @@ P_ij = a_i s_ij, the implicit function theorem at sum_i P_ij = b_j gives for the
     d/dC_ij = P_ij (1 + (u_j - q_i - C_ij + r_i) / ENTROPY),    d/da_i = r_i - q_i,    d/db_j = u_j
 
 and the masses a and b depend on the nearest sentences. The kernel computes it together with the distance, so that backward
-is one product. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
+is one product. `anneal` is geomloss's schedule, one program per pair too. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
 """
 
 # A kernel takes many pointers and sizes, without Python types.
@@ -20,6 +20,7 @@ is one product. Imports triton, which comes with torch on Linux with CUDA: impor
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from citeweave.vectors.transport import COOLING, ENTROPY, MAX_STEPS, TOLERANCE, WARM_ERROR
+from citeweave.vectors.transport import BLUR, COOLING, ENTROPY, MAX_STEPS, SCALING, TOLERANCE, WARM_ERROR, Masses
 
 MAX_SIDE = 64
 """Sentences of a paper that the kernel can hold."""
@@ -165,6 +166,56 @@ def _solve(
         tl.store(slopes + places, found, mask=inside)
 
 
+@triton.jit
+def _softmin(exponents, axis: tl.constexpr, heat):
+    """Return -heat log sum exp of exponents along an axis; 0 where all are -inf."""
+    highest = tl.max(exponents, axis, keep_dims=True)
+    highest = tl.where(highest == float("-inf"), 0.0, highest)
+    total = tl.sum(tl.exp(exponents - highest), axis, keep_dims=True)
+    return tl.where(total > 0, -heat * (highest + tl.log(tl.where(total > 0, total, 1.0))), 0.0)
+
+
+@triton.jit(do_not_specialize=["n", "m"])
+def _anneal(
+    costs, row_logs, column_logs, diameters, row_potentials, column_potentials, n, m,
+    rows: tl.constexpr, columns: tl.constexpr, blur: tl.constexpr, log_blur: tl.constexpr, log_scaling: tl.constexpr,
+):  # fmt: skip
+    pair = tl.program_id(0).to(tl.int64)
+    i, j = tl.arange(0, rows)[:, None], tl.arange(0, columns)[None, :]
+    inside = (i < n) & (j < m)
+    cost = tl.load(costs + pair * n * m + i * m + j, mask=inside, other=0.0)
+    own = tl.load(row_logs + pair * n + i, mask=i < n, other=float("-inf"))  # (rows, 1)
+    theirs = tl.load(column_logs + pair * m + j, mask=j < m, other=float("-inf"))  # (1, columns)
+    start = tl.load(diameters + pair + tl.zeros([1, 1], tl.int64))  # (1, 1)
+    floor = start * 0 + blur
+    start = tl.where(start > 0, start, floor)
+    between = tl.maximum(tl.ceil((tl.log(start) - log_blur) / -log_scaling), 0.0)  # (1, 1)
+    heat, number = start, start * 0
+    f, g = _softmin(theirs - cost / heat, 1, heat), _softmin(own - cost / heat, 0, heat)
+    steps = tl.max(tl.max(between, 1), 0).to(tl.int32) + 2
+    for _ in range(steps):
+        new_f = _softmin(theirs + g / heat - cost / heat, 1, heat)
+        new_g = _softmin(own + f / heat - cost / heat, 0, heat)
+        f, g = (f + new_f) / 2, (g + new_g) / 2
+        heat = tl.where(number >= between, floor, tl.exp(tl.log(start) + number * log_scaling))
+        number += 1
+    tl.store(row_potentials + pair * n + i, f, mask=i < n)
+    tl.store(column_potentials + pair * m + j, g, mask=j < m)
+
+
+def anneal(costs: Tensor, masses: Masses, diameter: Tensor) -> tuple[Tensor, Tensor]:
+    """Run geomloss's schedule of entropies as `transport.anneal` does: potentials (pairs, n) and (pairs, m)."""
+    (pairs, n, m), diameter = costs.shape, diameter.double().contiguous()
+    f, g = costs.new_empty(pairs, n), costs.new_empty(pairs, m)
+    sides = _padded(n), _padded(m)
+    _anneal[(pairs,)](
+        costs.contiguous(), masses.queries.contiguous(), masses.candidates.contiguous(), diameter, f, g, n, m,
+        rows=sides[0], columns=sides[1], blur=BLUR, log_blur=math.log(BLUR), log_scaling=math.log(SCALING),
+        num_warps=_warps(sides),
+    )  # fmt: skip
+    return f, g
+
+
 def _launch(
     costs: Tensor, places: tuple[Tensor, ...], out: tuple[Tensor, Tensor | None], strides: tuple[int, int],
     sides: tuple[int, int], temperature: float,
@@ -174,12 +225,15 @@ def _launch(
     if sides[0] < sides[1]:  # there are as many Newton equations as columns
         heights, widths, strides, sides = widths, heights, strides[::-1], sides[::-1]
     distances, slopes = out
-    larger = max(sides)
     _solve[(len(order),)](
         costs, starts, heights, widths, order, distances, distances if slopes is None else slopes, *strides,
         temperature=float(temperature), rows=sides[0], columns=sides[1], with_slopes=slopes is not None, **SETTINGS,
-        num_warps=1 if larger <= 16 else 4 if larger == 32 else 8,
+        num_warps=_warps(sides),
     )  # fmt: skip
+
+
+def _warps(sides: tuple[int, int]) -> int:
+    return 1 if max(sides) <= 16 else 4 if max(sides) == 32 else 8
 
 
 def _padded(length: int) -> int:
