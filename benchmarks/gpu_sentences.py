@@ -1,9 +1,9 @@
 """Training on sentences on one GPU against what the chip can do: ASPIRE's losses beside one vector a paper.
 
-    PYTHONPATH=src python benchmarks/gpu_sentences.py [--batches 30,240] [--steps 20] [--json out.json]
+    PYTHONPATH=src python benchmarks/gpu_sentences.py [--batches 30,240] [--steps 20] [--no-compiled] [--check] [--json out.json]
 
 BERT-base's shape with random weights, papers of random tokens with the lengths of abstracts (mean 230) in sentences of
-28 tokens. A step is the trainer's own: a batch of pairs, every paper read once, packed, the loss over the sentences of
+28 tokens. Layers are compiled, as with `training.compiled`, unless `--no-compiled` is given. A step is the trainer's own: a batch of pairs, every paper read once, packed, the loss over the sentences of
 each pair and of a negative of the batch, backward, AdamW; float32 weights, bfloat16 products. Per cent is of `--peak`
 TFLOP/s and counts as `gpu_speed.py` does. The last row of each block, one vector a paper with in-batch negatives, is
 what the sentences are compared with. Needs numpy, torch and transformers.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,17 @@ import torch
 from gpu_speed import first_call, forward_flops, head, make_texts, new_model, ratios, row_of, show, timed
 
 from citeweave.encoders.model_folder import Settings
-from citeweave.encoders.network import Network
+from citeweave.encoders.network import Network, speed_up
 from citeweave.encoders.tokens import TokenStore
-from citeweave.training.data import AnchorGroups, Batches, PaperLists, SentenceSpans, TrainingData, make_alignment
+from citeweave.training.data import (
+    AnchorGroups,
+    Batches,
+    PaperLists,
+    SentenceSpans,
+    TrainingData,
+    make_alignment,
+    paper_rows,
+)
 from citeweave.training.encoder_task import Stepper
 from citeweave.training.objective import LossInputs, Objective
 from citeweave.training.options import TrainingOptions
@@ -49,13 +58,24 @@ def main() -> None:
     parser.add_argument("--batches", default="30,240", help="pairs a step")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s")
+    parser.add_argument(
+        "--compiled", action=argparse.BooleanOptionalAction, default=True, help="compile the layers first"
+    )
+    parser.add_argument("--systems", default="", help="only systems whose name contains this")
+    parser.add_argument(
+        "--check", action="store_true", help="losses and gradients on the GPU against the CPU's, no times"
+    )
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     data, rows = make_data(), []
+    if asked.check:
+        check(data, asked)
+        return
     for batch in map(int, asked.batches.split(",")):
         head(f"Training on sentences, {batch} pairs a step", "pairs/s")
-        found = [measure(name, losses, data, batch, asked) for name, losses in SYSTEMS.items()]
+        chosen = {name: losses for name, losses in SYSTEMS.items() if asked.systems in name}
+        found = [measure(name, losses, data, batch, asked) for name, losses in chosen.items()]
         rows += [{**row, "batch": batch} for row in ratios(found)]
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=1))
@@ -79,15 +99,43 @@ def make_data() -> TrainingData:
     return TrainingData(np.arange(PAPERS), tokens, groups, groups, sentences=spans, alignment=aligned)
 
 
-def measure(name: str, losses: Losses, data: TrainingData, batch: int, asked: argparse.Namespace) -> dict[str, Any]:
+def check(data: TrainingData, asked: argparse.Namespace) -> None:
+    """Print how far the losses and their gradients are from those on the CPU, over their length; random vectors."""
+    for name, losses in SYSTEMS.items():
+        options, objective = prepare(losses, data)
+        spans = data.sentences if options.reads_sentences else None
+        for batch in map(int, asked.batches.split(",")):
+            chosen = Batches(data.groups, replace(options, batch=batch)).at(0)
+            size = int(paper_rows(spans, chosen.papers).offsets[-1]), 768
+            vectors = torch.randn(size, generator=torch.Generator().manual_seed(0)).double() / 20  # distances near 2
+            found = []
+            for device in ("cuda", "cpu"):
+                own = vectors.to(device).requires_grad_()
+                loss = objective(own, chosen, chosen)
+                loss.backward()
+                found.append((loss.detach().cpu().double()[None], own.grad.cpu().double()))
+            apart = [float((one - other).norm() / other.norm()) for one, other in zip(*found, strict=True)]
+            verdict = "PASS" if max(apart) < 1e-5 else "FAIL"
+            print(f"{verdict} {name:45}{batch:5} pairs: loss {apart[0]:.1e}, gradient {apart[1]:.1e} apart", flush=True)
+
+
+def prepare(losses: Losses, data: TrainingData) -> tuple[TrainingOptions, Objective]:
     without = {loss: {**settings, "relatives": False} for loss, settings in losses.items()}
-    options = TrainingOptions(losses=without, batch=batch, unit="groups")
+    options = TrainingOptions(losses=without, unit="groups")
+    spans = data.sentences if options.reads_sentences else None
+    return options, Objective(options.losses, LossInputs(sentences=spans, alignment=data.alignment))
+
+
+def measure(name: str, losses: Losses, data: TrainingData, batch: int, asked: argparse.Namespace) -> dict[str, Any]:
+    options, objective = prepare(losses, data)
+    options = replace(options, batch=batch)
     model = new_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
     spans = data.sentences if options.reads_sentences else None
     shown = TrainingData(data.rows, data.tokens, data.groups, data.groups, sentences=spans, alignment=data.alignment)
-    objective = Objective(options.losses, LossInputs(sentences=spans, alignment=data.alignment))
-    stepper = Stepper(shown, Network(model, "cuda", 0), Settings("cls", 512), objective, 131_072, True, 0)
+    plain = Network(model, "cuda", 0)
+    network = speed_up(plain) if asked.compiled else plain
+    stepper = Stepper(shown, network, Settings("cls", 512), objective, 131_072, True, 0)
     batches = Batches(data.groups, options)
 
     def step(number: int) -> None:

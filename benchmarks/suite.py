@@ -116,6 +116,7 @@ BENCHMARKS = {
     "gpu_speed": Benchmark("gpu_speed.py", "embedding and training on a GPU", by_hand="one GPU"),
     "gpu_peers": Benchmark("gpu_peers.py", "sentence-transformers on a GPU", by_hand="one GPU"),
     "gpu_sentences": Benchmark("gpu_sentences.py", "training on sentences on a GPU", by_hand="one GPU"),
+    "gpu_paths": Benchmark("gpu_paths.py", "paths of CUDA that no test runs, PASS or FAIL", by_hand="one GPU"),
     "gpu_bands": Benchmark("gpu_bands.py", "exact rank bands on a GPU", by_hand="one GPU"),
     "gpu_graph": Benchmark("gpu_graph.py", "fastrp on a GPU", by_hand="one GPU"),
     "learning": Benchmark("learning.py", "what recipes learn", by_hand="one GPU and a corpus"),

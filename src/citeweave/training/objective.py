@@ -102,12 +102,15 @@ class Objective:
 
     def __call__(self, vectors: Tensor, part: Batch, complete: Batch) -> Tensor:
         """Return a part's share of the loss of the complete batch, as a scalar."""
-        total = vectors.sum() * 0
+        terms = []
         rows = paper_rows(self.inputs.sentences, part.papers)
-        own = vectors if self.inputs.sentences is None else _take(vectors, rows.own)  # (papers, dimension)
+        on_sentences = [not name.startswith(ASPECT) and name not in FORMULAS for name in self.terms]
+        own = vectors  # (papers, dimension)
+        if self.inputs.sentences is not None and not all(on_sentences):
+            own = _take(vectors, rows.own)
         for name, values in self.terms.items():
             if name.startswith(ASPECT):
-                total = total + float(values["weight"]) * self._loss_in_aspects(name, own, part, complete, values)
+                terms.append(float(values["weight"]) * self._loss_in_aspects(name, own, part, complete, values))
                 continue
             mine, every = self._read_batch(name, part, values), self._read_batch(name, complete, values)
             share = COUNTS[name](mine) / max(1, COUNTS[name](every)) if _splits(name, values) else 1.0
@@ -116,10 +119,11 @@ class Objective:
             if name in FORMULAS:
                 loss = FORMULAS[name](own, mine, values, self.inputs)
             else:
-                scaled = sentence_losses.BatchVectors(vectors / self.inputs.scales.sentences, rows)
+                scale = self.inputs.scales.sentences
+                scaled = sentence_losses.BatchVectors(vectors if scale == 1 else vectors / scale, rows)
                 loss = self._loss_on_sentences(name, scaled, mine, values)
-            total = total + float(values["weight"]) * share * loss
-        return total
+            terms.append(float(values["weight"]) * share * loss)
+        return sum(terms[1:], terms[0]) if terms else vectors.sum() * 0
 
     def _read_batch(self, name: str, batch: Batch, settings: Settings) -> Batch:
         """Return the batch as a loss reads it: with the negatives of its mining rules, and repeats if it counts them."""
@@ -348,7 +352,7 @@ def _take(vectors: Tensor, places: Numbers) -> Tensor:
 
 
 def _to_tensor(values: Numbers | Mask, like: Tensor) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(like.device, non_blocking=True)
+    return sentence_losses.to_tensor(values, like)
 
 
 # Masked language modeling beside the main loss

@@ -6,7 +6,7 @@
     sentence_in_batch    the positive against every candidate of the batch, by how their sentences match
 
 An in-batch negative is the positive of another group; never the anchor's own positive, nor a related paper.
-`match` and `match_scores` have the formulas; this file chooses the sentences that they get. A model trained with these
+`training_distances` and `match_scores` have the formulas; this file chooses the sentences that they get. A model trained with these
 losses should be evaluated by the distance that they train:
 
 >>> trained_distance({"aligned_triplet": {"metric": "l2"}})
@@ -37,9 +37,10 @@ from citeweave.training.data import (
     BatchRows,
     Numbers,
 )
-from citeweave.vectors.document_distance import DocumentDistance, match
+from citeweave.vectors.document_distance import DocumentDistance
 from citeweave.vectors.own_distance import Reading
 from citeweave.vectors.sentence_distances import PaperPairs
+from citeweave.vectors.training_distances import training_distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,18 @@ def trained_reading(written: Reading, losses: Mapping[str, Mapping[str, Any]]) -
 
 
 Mask = NDArray[np.bool_]
+Places = NDArray[np.int64]
+"""Rows of the sentences of papers in a batch, (papers, longest), -1 on padding."""
+
 LossSettings = Mapping[str, Any]
 Allowed = Callable[[Numbers, Numbers], Mask]
 """Function from positions in the batch to which papers may be negatives of which, (left, right), bool."""
+
+
+def to_tensor(values: NDArray[Any], like: Tensor) -> Tensor:
+    """Copy an array to the device of a tensor, on a GPU from pinned memory, so that nothing waits."""
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    return tensor.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else tensor
 
 
 class BatchVectors(NamedTuple):
@@ -90,12 +100,22 @@ class BatchVectors(NamedTuple):
     matrix: Tensor
     rows: BatchRows
 
-    def sentences(self, papers: Numbers) -> tuple[Tensor, Tensor]:
-        """Return the sentence vectors of papers, (papers, longest, dimension), and their mask."""
-        places = self.rows.sentence_rows(papers)  # (papers, longest)
-        inside = torch.from_numpy(places >= 0).to(self.matrix.device, non_blocking=True)
-        index = torch.from_numpy(np.maximum(places, 0)).to(self.matrix.device, non_blocking=True)
-        return torch.where(inside[:, :, None], self.matrix[index], 0), inside
+    def pairs(self, left: Places, right: Places) -> PaperPairs:
+        """Return pairs of padded sentences by their rows, (papers, longest) each, -1 on padding; one copy, one gather."""
+        left, right = (side[:, (side >= 0).any(axis=0)] for side in (left, right))
+        flat = np.concatenate([left.ravel(), right.ravel()])
+        # many paddings of one row would be added up one after the other in backward: they take different rows
+        index = np.where(flat >= 0, flat, np.arange(len(flat)) % len(self.matrix))
+        packed = to_tensor(np.stack([index, flat >= 0]), self.matrix)  # (2, sentences of both sides)
+        inside = packed[1].bool()
+        vectors = torch.where(inside[:, None], self.matrix[packed[0]], 0)
+        cut, (queries, candidates) = left.size, (left.shape, right.shape)
+        return PaperPairs(
+            vectors[:cut].view(*queries, -1),
+            vectors[cut:].view(*candidates, -1),
+            inside[:cut].view(queries),
+            inside[cut:].view(candidates),
+        )
 
 
 class SentenceTriplets(NamedTuple):
@@ -107,14 +127,17 @@ class SentenceTriplets(NamedTuple):
     sentences: Numbers
     """Aligned sentence of each paper, shape (triplets, 3), -1 where there is none."""
 
+    def sides(self) -> tuple[Numbers, Numbers]:
+        """Return the papers of pairs, (2 triplets,) each: the anchors twice, and the positives before the negatives."""
+        return np.tile(self.anchors, 2), np.concatenate([self.positives, self.negatives])
+
 
 def sentence_triplet(vectors: BatchVectors, batch: Batch, settings: LossSettings, allowed: Allowed) -> Tensor:
     """Compute the triplet objective on a distance by all sentences of papers; Mysore et al. 2022, section 3.2.3."""
     triples = _choose_triplets(batch, settings, allowed, None)
-    distance = TrainedDistance(settings["distance"], settings["metric"], settings["temperature"], settings["mode"])
-    near = document_distances(vectors, triples.anchors, triples.positives, distance)
-    far = document_distances(vectors, triples.anchors, triples.negatives, distance)
-    return _margin_loss(near, far, settings)
+    trained = TrainedDistance(settings["distance"], settings["metric"], settings["temperature"], settings["mode"])
+    anchors, others = (vectors.rows.sentence_rows(papers) for papers in triples.sides())
+    return _margin_loss(vectors, anchors, others, trained, settings)
 
 
 def aligned_triplet(
@@ -126,43 +149,52 @@ def aligned_triplet(
     by its nearest sentence. A pair without alignment is compared by its nearest sentences.
     """
     triples = _choose_triplets(batch, settings, allowed, alignment)
-    near, far = (
-        _aligned_distances(vectors, triples.anchors, others, triples.sentences[:, [0, at]], settings)
-        for at, others in ((1, triples.positives), (2, triples.negatives))
-    )
-    return _margin_loss(near, far, settings)
+    aligned = triples.sentences  # (triplets, 3)
+    sides = []
+    for papers, own in zip(triples.sides(), (aligned[:, [0, 0]], aligned[:, 1:]), strict=True):
+        rows, sentences = vectors.rows.sentence_rows(papers), own.T.reshape(-1, 1)  # (2 triplets, longest or 1)
+        sides.append(np.where((np.arange(rows.shape[1]) == sentences) | (sentences < 0), rows, -1))
+    return _margin_loss(vectors, sides[0], sides[1], TrainedDistance("single", settings["metric"]), settings)
 
 
-def _margin_loss(near: Tensor, far: Tensor, settings: LossSettings) -> Tensor:
-    counted = torch.isfinite(near) & torch.isfinite(far)
-    return pairwise.distance_margin(near, far, margin=settings["margin"], mask=counted).float()
+def _margin_loss(
+    vectors: BatchVectors, anchors: Places, others: Places, trained: TrainedDistance, settings: LossSettings
+) -> Tensor:
+    """Compute the margin loss of pairs: first all anchors with their positives, then with their negatives.
+
+    A triplet with a paper without sentences does not count.
+    """
+    there = (anchors >= 0).any(axis=1) & (others >= 0).any(axis=1)  # (2 triplets,)
+    kept = np.tile(there.reshape(2, -1).all(axis=0), 2)  # (2 triplets,)
+    sides = anchors[kept], others[kept]
+    if trained.mode == "geomloss":  # whose distances depend on the other pairs
+        halves = zip(*(np.split(side, 2) for side in sides), strict=True)
+        near, far = (_distances(vectors, left, right, trained) for left, right in halves)
+    else:
+        near, far = _distances(vectors, *sides, trained).chunk(2)
+    return pairwise.distance_margin(near, far, margin=settings["margin"]).float()
 
 
 def document_distances(vectors: BatchVectors, left: Numbers, right: Numbers, trained: TrainedDistance) -> Tensor:
-    """Compute the distances of a sentence objective: of pairs of papers by all their sentences, (pairs,) float64."""
+    """Compute the distances of a sentence objective: of pairs of papers by all their sentences, (pairs,) float64.
+
+    Infinite where a paper has no sentence.
+    """
+    sides = [vectors.rows.sentence_rows(papers) for papers in (left, right)]
+    there = np.flatnonzero((vectors.rows.counts[left] > 0) & (vectors.rows.counts[right] > 0))
+    found = _distances(vectors, sides[0][there], sides[1][there], trained)
+    if len(there) == len(left):
+        return found
+    return found.new_full((len(left),), torch.inf).index_put((to_tensor(there, found),), found)
+
+
+def _distances(vectors: BatchVectors, left: Places, right: Places, trained: TrainedDistance) -> Tensor:
+    """Compute the distances of pairs by their sentences' rows, each with one, (pairs,) float64."""
     if not len(left):
         return vectors.matrix.sum(dtype=torch.float64)[None][:0]
     distance = DocumentDistance(trained.name, trained.temperature, trained.metric, trained.mode, start="batch")
-    (queries, query_mask), (candidates, candidate_mask) = vectors.sentences(left), vectors.sentences(right)
-    distances: Tensor = match(PaperPairs(queries, candidates, query_mask, candidate_mask), distance).training
-    return distances
-
-
-def _aligned_distances(
-    vectors: BatchVectors, left: Numbers, right: Numbers, sentences: Numbers, settings: LossSettings
-) -> Tensor:
-    """Compute distances of aligned sentences, (pairs,) float64; of the nearest ones on a side without alignment."""
-    if not len(left):
-        return vectors.matrix.sum(dtype=torch.float64)[None][:0]
-    sides = []
-    for at, papers in enumerate((left, right)):
-        own, mask = vectors.sentences(papers)  # (pairs, longest, dimension), (pairs, longest)
-        aligned = sentences[:, at, None]  # (pairs, 1)
-        selected = (np.arange(mask.shape[1]) == aligned) | (aligned < 0)  # (pairs, longest)
-        sides.append((own, mask & torch.from_numpy(selected).to(mask.device)))
-    pairs = PaperPairs(sides[0][0], sides[1][0], sides[0][1], sides[1][1])
-    distances: Tensor = match(pairs, DocumentDistance("single", metric=settings["metric"])).training
-    return distances
+    found: Tensor = training_distances(vectors.pairs(left, right), distance)
+    return found
 
 
 def _choose_triplets(
@@ -208,25 +240,26 @@ def sentence_in_batch(vectors: BatchVectors, batch: Batch, settings: LossSetting
     fits = allowed(anchors, candidates)  # (pairs, candidates)
     fits &= ~mark_positives(batch, anchors, candidates)  # other positives are not negatives
     fits |= mark_listed(batch.negatives, candidates, len(batch.papers))[owner]  # its own negatives always are
-    (queries, query_mask), (others, other_mask) = vectors.sentences(anchors), vectors.sentences(candidates)
+    own, others = (vectors.rows.sentence_rows(papers) for papers in (anchors, candidates))
     if settings["facets"]:
         counts = vectors.rows.counts[anchors]
-        chosen = torch.from_numpy(_draw_sentence_runs(counts, settings["facets"], zlib.crc32(batch.papers.tobytes())))
-        query_mask = query_mask & chosen.to(query_mask.device)
+        own = np.where(_draw_sentence_runs(counts, settings["facets"], zlib.crc32(batch.papers.tobytes())), own, -1)
+    pairs = vectors.pairs(own, others)
     scores = pairwise.match_scores(
-        queries, others, query_mask, other_mask, match=settings["match"], sharpness=settings["sharpness"]
+        pairs.queries,
+        pairs.candidates,
+        pairs.query_mask,
+        pairs.candidate_mask,
+        match=settings["match"],
+        sharpness=settings["sharpness"],
     )  # (pairs, candidates)
     if settings["whole"]:
-        own = [torch.from_numpy(vectors.rows.own[side]).to(scores.device) for side in (anchors, candidates)]
-        cosines = contrastive.cosines(vectors.matrix[own[0]], vectors.matrix[own[1]])
+        sides = [to_tensor(vectors.rows.own[side], scores) for side in (anchors, candidates)]
+        cosines = contrastive.cosines(vectors.matrix[sides[0]], vectors.matrix[sides[1]])
         scores = (1 - settings["whole"]) * scores + settings["whole"] * cosines
     targets = batch.positives[owner, place][:, None] == candidates  # (pairs, candidates)
-    return contrastive.scores_in_batch(
-        scores,
-        torch.from_numpy(targets).to(scores.device),
-        allowed=torch.from_numpy(fits).to(scores.device),
-        temperature=settings["temperature"],
-    )
+    marked = to_tensor(np.stack([targets, fits]), scores)  # (2, pairs, candidates)
+    return contrastive.scores_in_batch(scores, marked[0], allowed=marked[1], temperature=settings["temperature"])
 
 
 def _draw_sentence_runs(counts: Numbers, share: float, key: int) -> Mask:

@@ -18,6 +18,7 @@ torch (the extra minilm). Does not encode sentences and does not search a corpus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -34,13 +35,14 @@ from citeweave.vectors.sentence_distances import (
     Tensor,
     attention_plan,
     batch_pairs,
+    check_finite,
     distances_to_query,
     mean_best_plan,
     nearest_plan,
     sentence_distances,
 )
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.transport import STARTS, diameters, entropic_plan, geomloss_plan, sentence_masses
+from citeweave.vectors.transport import STARTS, Anneal, diameters, entropic_plan, geomloss_plan, sentence_masses
 from citeweave.vectors.vectors import Provenance
 
 DISTANCES: tuple[str, ...] = SENTENCE_DISTANCES
@@ -107,23 +109,18 @@ def match(pairs: PaperPairs, distance: DocumentDistance) -> DocumentMatch:
     """Compute the document distance of each pair of papers and the plan that explains it; differentiable."""
     torch = require("torch", extra="minilm")
     sentences = sentence_distances(pairs, distance.metric)  # (pairs, n, m)
-    bad = int((~torch.isfinite(sentences)).flatten(1).any(1).sum())
-    if bad:
-        raise UserError(
-            f"{bad:,} of {len(sentences):,} pairs of papers have sentence vectors that are not finite or too large; "
-            "a common cause is a learning rate that is too high"
-        )
+    check_finite(sentences)
     empty, training = pairs.empty, None
     if (distance.name, distance.mode) == ("transport", "geomloss"):
-        plans, training = _geomloss_plans(pairs, sentences, distance)
+        plans, training = geomloss_plans(pairs, sentences, distance)
     else:
-        plans = _make_plans(sentences, pairs.rows, pairs.columns, distance)
+        plans = make_plans(sentences, pairs.rows, pairs.columns, distance)
     distances = (plans * sentences).sum((1, 2)).masked_fill(empty, torch.inf)
     training = distances if training is None else training.masked_fill(empty, torch.inf)
     return DocumentMatch(distances, plans.masked_fill(empty[:, None, None], 0), sentences, training)
 
 
-def _make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: DocumentDistance) -> Tensor:
+def make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: DocumentDistance) -> Tensor:
     """Return the plans (pairs, n, m) of a document distance, except for transport in mode geomloss."""
     if distance.name == "transport":
         return entropic_plan(sentences, sentence_masses(sentences, rows, columns, temperature=distance.temperature))
@@ -134,14 +131,17 @@ def _make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: Docu
     return nearest_plan(sentences, rows, columns, count=2 if distance.name == "top2" else 1)
 
 
-def _geomloss_plans(pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance) -> tuple[Tensor, Tensor]:
+def geomloss_plans(
+    pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance, solve: Anneal | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return geomloss's plans (pairs, n, m) and the distances that ASPIRE trains with, (pairs,)."""
     masses = sentence_masses(sentences, pairs.rows, pairs.columns, temperature=distance.temperature)
     to_queries = to_candidates = sentences
     if sentences.requires_grad:
         # in geomloss's last round each side has its gradient through its own copy of the distances
         still = replace(pairs, queries=pairs.queries.detach()), replace(pairs, candidates=pairs.candidates.detach())
         to_candidates, to_queries = (sentence_distances(part, distance.metric) for part in still)
-    return geomloss_plan(to_queries, to_candidates, masses, diameters(pairs, distance.start))
+    return geomloss_plan(to_queries, to_candidates, masses, diameters(pairs, distance.start), solve)
 
 
 class ScoringLimits(NamedTuple):
@@ -221,21 +221,27 @@ class PlacedSentences:
         torch = require("torch", extra="minilm")
         costs, n, m = self._costs(pool, distance.metric), pool.widths, pool.papers.lengths
         starts, is_geomloss = to_offsets(m)[:-1], (distance.name, distance.mode) == ("transport", "geomloss")
-        if distance.name == "transport" and self.device == "cpu" and not is_geomloss:
-            workers = torch.get_num_threads()
-            from citeweave.vectors.transport_kernels import transport_distances  # needs numba, training does not
+        distances, left = np.empty(len(m)), np.arange(len(m))
+        if distance.name == "transport" and not is_geomloss:
+            if self.device == "cpu":
+                from citeweave.vectors.transport_kernels import transport_distances  # needs numba, training does not
 
-            return transport_distances(costs.numpy(), starts, m, n, temperature=distance.temperature, workers=workers)
+                workers, temperature = torch.get_num_threads(), distance.temperature
+                return transport_distances(costs.numpy(), starts, m, n, temperature=temperature, workers=workers)
+            with suppress(ImportError):  # there may be no triton, as on Windows
+                from citeweave.vectors import triton_transport
+
+                distances = triton_transport.transport_distances(costs, starts, m, n, temperature=distance.temperature)
+                left = np.flatnonzero(np.isnan(distances))  # papers too long for the kernel
         boxes = self._diameters(pool) if is_geomloss else None
-        distances = np.empty(len(m))
-        for part in batch_pairs(n, m, LIMITS[self.device].padded):
+        for part in (left[each] for each in batch_pairs(n[left], m[left], LIMITS[self.device].padded)):
             first, widths, heights = (torch.from_numpy(each[part]).to(self.device) for each in (starts, n, m))
             at = torch.arange(max(int(n[part].max()), int(m[part].max())), device=self.device)
             rows, columns = at[: n[part].max()] < widths[:, None], at[: m[part].max()] < heights[:, None]
             places = (first[:, None] + at[: m[part].max()]).masked_fill(~columns, 0)  # (pairs, m)
             chosen = costs[places, : rows.shape[1]].mT  # (pairs, n, m)
             if boxes is None:
-                plans = _make_plans(chosen, rows, columns, distance)
+                plans = make_plans(chosen, rows, columns, distance)
             else:
                 masses = sentence_masses(chosen, rows, columns, temperature=distance.temperature)
                 plans = geomloss_plan(chosen, chosen, masses, boxes[torch.from_numpy(part).to(self.device)]).plan

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.errors import choose, require
+from citeweave.core.errors import UserError, choose, require
 from citeweave.core.ragged import spans, split_rows, to_offsets
 
 Tensor: TypeAlias = Any
@@ -128,6 +128,17 @@ def sentence_distances(pairs: PaperPairs, metric: str) -> Tensor:
     # |u - v|^2 / 2 = 1 - uv for unit vectors; a vector of zeros lacks its 1/2
     lacking = (queries == 0).all(2)[:, :, None].double() + (candidates == 0).all(2)[:, None].double()
     return apart.square() / 2 + lacking / 2
+
+
+def check_finite(sentences: Tensor) -> None:
+    """Refuse sentence distances (pairs, n, m) that are not finite; waits for the device."""
+    torch = require("torch", extra="minilm")
+    bad = int((~torch.isfinite(sentences)).flatten(1).any(1).sum())
+    if bad:
+        raise UserError(
+            f"{bad:,} of {len(sentences):,} pairs of papers have sentence vectors that are not finite or too large; "
+            "a common cause is a learning rate that is too high"
+        )
 
 
 def _unit(vectors: Tensor) -> Tensor:

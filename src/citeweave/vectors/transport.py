@@ -9,7 +9,7 @@ log(1 + s) / s, s being the step's span, which makes every step an ascent withou
 2019, generalized self-concordance). The last step is differentiable, and by the implicit function theorem gives the
 gradient of the solution. All numbers are float64.
 
-`transport_kernels.py` has the same method compiled for the CPU, without gradients.
+`transport_kernels.py` has the same method compiled for the CPU, without gradients, and `triton_transport.py` for a GPU.
 
 `geomloss_plan` is transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each.
 
@@ -23,6 +23,7 @@ Written from Feydy (2020), algorithm 3.5, and checked against geomloss, which is
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from citeweave.core.errors import choose, require
@@ -174,6 +175,10 @@ def _less_gram(matrix: Tensor, factor: Tensor) -> Tensor:
     return matrix
 
 
+Anneal = Callable[[Tensor, Masses, Tensor], tuple[Tensor, Tensor]]
+"""Function from distances, masses and diameters to the potentials at the end of geomloss's schedule."""
+
+
 class GeomlossPlan(NamedTuple):
     """Transport as geomloss leaves it at the end of its schedule."""
 
@@ -201,22 +206,18 @@ def diameters(pairs: PaperPairs, start: str) -> Tensor:
     return (high - low).norm(dim=1)
 
 
-def geomloss_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, diameter: Tensor) -> GeomlossPlan:
+def geomloss_plan(
+    to_queries: Tensor, to_candidates: Tensor, masses: Masses, diameter: Tensor, solve: Anneal | None = None
+) -> GeomlossPlan:
     """Run geomloss's schedule of entropies for optimal transport between each pair of papers.
 
     `to_queries` and `to_candidates` are the same distances (pairs, n, m); only the sentences of the named side get a
-    gradient through them, as in geomloss, which differentiates the last round alone.
+    gradient through them, as in geomloss, which differentiates the last round alone. `solve` replaces `anneal`.
     """
     torch = require("torch", extra="minilm")
     with torch.no_grad():
-        costs, sides = to_queries.detach(), Masses(masses.queries.detach(), masses.candidates.detach())
-        entropies, lengths = _schedule(diameter)
-        f, g = _softmins(costs, sides, entropies[:, :1])  # (pairs, n), (pairs, m)
-        for step in range(entropies.shape[1]):
-            entropy = entropies[:, step : step + 1]  # (pairs, 1)
-            new_f, new_g = _softmins(costs, _weighted(sides, f, g, entropy), entropy)
-            running = (step < lengths)[:, None]
-            f, g = torch.where(running, (f + new_f) / 2, f), torch.where(running, (g + new_g) / 2, g)
+        sides = Masses(masses.queries.detach(), masses.candidates.detach())
+        f, g = (solve or anneal)(to_queries.detach(), sides, diameter)
         weighted = _weighted(sides, f, g, BLUR)
     f = -BLUR * (weighted.candidates[:, None, :] - to_queries / BLUR).logsumexp(2)
     g = -BLUR * (weighted.queries[:, :, None] - to_candidates / BLUR).logsumexp(1)
@@ -227,13 +228,26 @@ def geomloss_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, dia
     return GeomlossPlan(plan, value)
 
 
+def anneal(costs: Tensor, sides: Masses, diameter: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the potentials at the end of geomloss's schedule, (pairs, n) and (pairs, m)."""
+    torch = require("torch", extra="minilm")
+    entropies, lengths = _schedule(diameter)
+    f, g = _softmins(costs, sides, entropies[:, :1])  # (pairs, n), (pairs, m)
+    for step in range(entropies.shape[1]):
+        entropy = entropies[:, step : step + 1]  # (pairs, 1)
+        new_f, new_g = _softmins(costs, _weighted(sides, f, g, entropy), entropy)
+        running = (step < lengths)[:, None]
+        f, g = torch.where(running, (f + new_f) / 2, f), torch.where(running, (g + new_g) / 2, g)
+    return f, g
+
+
 def _schedule(diameter: Tensor) -> tuple[Tensor, Tensor]:
     """Return geomloss's entropies of each pair, (pairs, longest), padded with the last, and how many each pair has."""
     torch = require("torch", extra="minilm")
     # identical sentences have the diameter 0, for which geomloss fails
     start = torch.where(diameter > 0, diameter, BLUR).double()[:, None]  # (pairs, 1)
     between = ((start.log() - math.log(BLUR)) / -math.log(SCALING)).ceil().clamp_min(0)
-    step = torch.arange(int(between.max()) + 1, device=diameter.device)
+    step = torch.arange(int(between.max()) + 1, device=diameter.device, dtype=start.dtype)
     cooling = (start.log() + step * math.log(SCALING)).exp().masked_fill(step >= between, BLUR)
     return torch.cat([start, cooling], 1), between[:, 0] + 2
 
