@@ -123,6 +123,8 @@ class TorchEncoder:
         saved: SavedBatches = NOT_SAVED,
     ) -> None:
         torch = require("torch", extra="minilm")
+        from citeweave.encoders.layer_weights import frozen_weights
+
         lengths = np.array([len(ids) for ids in tokens], np.int64)  # (texts,)
         advance(int((lengths == 0).sum()))
         pending: list[tuple[NDArray[np.int64], Any]] = []
@@ -140,7 +142,8 @@ class TorchEncoder:
             pending.clear()
 
         results = BatchResults([vectors], lambda rows: [rows], lambda rows: advance(len(rows)), collect)
-        run_batches(lengths, self.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
+        with frozen_weights():
+            run_batches(lengths, self.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
 
 
 def load_encoder(
