@@ -92,7 +92,7 @@ class _CastTogether(torch.autograd.Function):
             for three in (layer[0:6:2], layer[1:6:2]):  # weights and biases of query, key and value
                 joined = three[0].new_empty(sum(map(len, three)), *three[0].shape[1:], dtype=dtype)
                 found.append(joined)
-                targets.append(joined.split([len(one) for one in three]))
+                targets.append(joined.split_with_sizes([len(one) for one in three]))
             found += [torch.empty_like(weight, dtype=dtype) for weight in layer[6:]]
             targets.append(tuple(found[-PARTS + 6 :]))
         _copy([view for group in targets for view in group], _in_order(weights))
@@ -102,13 +102,13 @@ class _CastTogether(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         sizes = [shape.numel() for shape in ctx.shapes]
         flat = grads[0].new_empty(sum(sizes), dtype=ctx.dtype)  # the gradients of all layers
-        pieces = [piece.view(shape) for piece, shape in zip(flat.split(sizes), ctx.shapes, strict=True)]
+        pieces = [piece.view(shape) for piece, shape in zip(flat.split_with_sizes(sizes), ctx.shapes, strict=True)]
         sources: list[Tensor] = []
         fields = len(LayerWeights._fields)
         for layer, start in enumerate(range(0, len(grads), fields)):
             for at in (0, 1):
                 lengths = [shape[0] for shape in ctx.shapes[layer * PARTS + at : layer * PARTS + 6 : 2]]
-                sources += grads[start + at].split(lengths)
+                sources += grads[start + at].split_with_sizes(lengths)
             sources += grads[start + 2 : start + fields]
         _copy(_in_order(pieces), sources)
         wanted = ctx.needs_input_grad[1:]

@@ -206,7 +206,8 @@ def bert_stream(
     config = model.config
     shape = PackedShape(int(config.num_attention_heads), float(config.layer_norm_eps), rates, dtype, first_only)
     run = _compiled() if compiled else _run
-    with torch.autocast(packed.ids.device.type, enabled=False):
+    device = torch.cuda.device_of(packed.ids)  # type: ignore[no-untyped-call]
+    with torch.autocast(packed.ids.device.type, enabled=False), device:  # triton launches on the current device
         return run(packed, _tables(model), frozen_layers(model, list(map(_weights, layers)), dtype), shape)
 
 
@@ -318,9 +319,13 @@ def _normal(wide: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(wide >= 0.0, 1.0 - tail, tail), bell
 
 
+COMPILER: dict[str, Any] = {}
+"""Options of `torch.compile`, such as its mode; `benchmarks/gpu_speed.py` compares some."""
+
+
 @lru_cache(maxsize=1)
 def _compiled() -> Callable[..., Tensor]:
-    run = torch.compile(_run)
+    run = torch.compile(_run, **COMPILER)
 
     def run_any_length(packed: Packed, *rest: Any) -> Tensor:
         for tensor in (packed.ids, packed.positions, packed.bounds, packed.tiles):
