@@ -393,7 +393,7 @@ def kernels(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) 
         states.double() + other.double(), (768,), gain.double(), shift.double(), 1e-12
     )
 
-    def real(rows: float8.Rows) -> torch.Tensor:
+    def real(rows: float8.Float8Rows) -> torch.Tensor:
         return rows.codes.float() * rows.scales
 
     gelu = torch.nn.functional.gelu

@@ -49,7 +49,7 @@ FAST_SUMS = True
 """Whether sums of products are kept in the tensor cores, which is faster and less exact than float32."""
 
 
-class Rows(NamedTuple):
+class Float8Rows(NamedTuple):
     """States in float8."""
 
     codes: Tensor
@@ -129,16 +129,16 @@ def quantize_weight(weight: Tensor, bias: Tensor) -> Product:
     return Product(codes, scales.T.contiguous(), bias)
 
 
-def quantize(states: Tensor, *, activates: bool = False) -> Rows:
+def quantize(states: Tensor, *, activates: bool = False) -> Float8Rows:
     """Quantize rows, or with `activates` their GELU, with one scale per row."""
     if states.is_cuda and HAS_TRITON:
-        return Rows(*triton_layers.quantize_rows(states, gelu=activates))
+        return Float8Rows(*triton_layers.quantize_rows(states, gelu=activates))
     wide = gelu(states.float(), approximate="tanh") if activates else states.float()  # (tokens, inputs)
     scales = wide.abs().amax(1, keepdim=True).clamp(min=1e-12) / LARGEST  # (tokens, 1)
-    return Rows((wide / scales).to(CODES), scales)
+    return Float8Rows((wide / scales).to(CODES), scales)
 
 
-def multiply(rows: Rows, product: Product) -> Tensor:
+def multiply(rows: Float8Rows, product: Product) -> Tensor:
     """Multiply rows by the weight of a linear layer and add its bias, (tokens, outputs) in the dtype of the bias."""
     if not rows.codes.is_cuda:
         weight = product.codes.float() * product.scales.T  # (outputs, inputs)
@@ -149,11 +149,11 @@ def multiply(rows: Rows, product: Product) -> Tensor:
     )  # fmt: skip
 
 
-def _add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Rows]:
+def _add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Float8Rows]:
     """Return the norm of a sum, (tokens, dimension), and its rows in float8."""
     if kept.is_cuda and HAS_TRITON:
         stream, codes, scales = triton_layers.add_norm_rows(added, kept, gain, shift, eps)
-        return stream, Rows(codes, scales)
+        return stream, Float8Rows(codes, scales)
     wide = layer_norm(added.float() + kept.float(), gain.shape, gain.float(), shift.float(), eps)
     return wide.to(kept.dtype), quantize(wide)
 
@@ -176,8 +176,8 @@ def _run(model: Any, layers: tuple[Float8Layer, ...], packed: Packed, first_only
 
 
 def _run_layer(
-    stream: Tensor, rows: Rows, layer: Float8Layer, packed: Packed, shape: packing.PackedShape
-) -> tuple[Tensor, Rows]:
+    stream: Tensor, rows: Float8Rows, layer: Float8Layer, packed: Packed, shape: packing.PackedShape
+) -> tuple[Tensor, Float8Rows]:
     """Run one transformer layer, as `packed.py` does, with products in float8; also return its states in float8."""
     exact = layer.exact
     wide = multiply(rows, layer.wide)  # (tokens, 3 dimension)
