@@ -4,6 +4,9 @@ PYTHONPATH=src python benchmarks/gpu_speed.py                                   
 PYTHONPATH=src python benchmarks/gpu_speed.py --what embed,train --json out.json
 PYTHONPATH=src python benchmarks/gpu_speed.py --what equality                     numbers of ours against float64
 PYTHONPATH=src python benchmarks/gpu_speed.py --what profile                      where a training step's time goes
+PYTHONPATH=src python benchmarks/gpu_speed.py --what kernels                      what fuses, against float64 and the clock
+PYTHONPATH=src python benchmarks/gpu_speed.py --what precision --model FOLDER --texts abstracts.txt
+PYTHONPATH=src python benchmarks/gpu_speed.py --what train --batches 32 --variants plain,compiled,graphs,autotune,combo
 
 BERT-base's shape with random weights; texts of random tokens with the lengths of abstracts (mean 230, 16 to 512).
 Per cent is of `--peak` TFLOP/s (790, a large bfloat16 product on an H200) and counts real tokens alone: a token of a text
@@ -17,10 +20,13 @@ sentence-transformers, whose own trainer needs `datasets`: without it its model 
 from __future__ import annotations
 
 import argparse
+import copy
+import dataclasses
 import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +36,10 @@ import transformers
 from gpu_peers import loop_of_sentence_transformers, sentence_transformer, usual_encode, usual_step
 from torch.nn.functional import triplet_margin_loss
 
-from citeweave.encoders.encoder import TorchEncoder
+from citeweave.encoders import packed as packing
+from citeweave.encoders import packed_batch
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.float8 import float8_network
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network, speed_up
 from citeweave.encoders.pooling import text_vectors
@@ -51,6 +60,10 @@ def main() -> None:
     parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s")
     parser.add_argument("--poolings", default="mean,cls", help="of embedding")
     parser.add_argument("--budget", type=int, default=65_536, help="tokens of a batch of ours in embedding")
+    parser.add_argument("--batches", default="32,1024", help="triplets of a training step")
+    parser.add_argument("--variants", default="compiled,plain", help=f"of training: {', '.join(VARIANTS)}")
+    parser.add_argument("--model", default="minilm", help="for precision: a name or a folder")
+    parser.add_argument("--texts", type=Path, help="for precision: a text file, one abstract per line")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     what = options.what.split(",")
@@ -59,7 +72,7 @@ def main() -> None:
     lengths = np.array([len(ids) for ids in tokens])
     print(f"{len(tokens)} texts, mean {lengths.mean():.1f} tokens; a token's own text has {mean_context(lengths):.1f}")
     rows: list[Row] = []
-    for name, measure in (("embed", embed), ("train", train), ("equality", equality), ("profile", profile)):
+    for name, measure in MEASUREMENTS.items():
         if name in what:
             rows += measure(tokens, options, "peers" in what)
         if options.json:
@@ -114,7 +127,8 @@ def head(title: str, unit: str) -> None:
 def show(row: Row) -> None:
     """A line as soon as it is measured: a run that is cut short has not been for nothing."""
     numbers = f"{row['percent']:9.1f}{row['rate']:12,.0f}{row['gib']:7.1f}{row['spread']:8.1%}{row['first']:9.1f}"
-    print(f"{row['name']:66}{numbers}", flush=True)
+    cosine = f"   cosine {row['cosine'][0]:.5f}, at least {row['cosine'][1]:.5f}" if "cosine" in row else ""
+    print(f"{row['name']:66}{numbers}{cosine}", flush=True)
 
 
 def ratios(rows: list[Row]) -> list[Row]:
@@ -135,17 +149,26 @@ def embed(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) ->
     rows: list[Row] = []
     head("Embedding", "papers/s")
 
-    def measure(name: str, work: Callable[[], object], warm_up: Callable[[], object] | None = None) -> None:
+    def measure(
+        name: str, work: Callable[[], object], warm_up: Callable[[], object] | None = None, **more: object
+    ) -> None:
         first = first_call(warm_up or work)
         seconds, gib = timed(work, 2)
-        rows.append(row_of(name, seconds, gib, flops, len(tokens), options.peak, first))
+        rows.append(row_of(name, seconds, gib, flops, len(tokens), options.peak, first) | more)
         show(rows[-1])
 
-    plain = Network(model, "cuda", 0)
-    for name, network in (("packed, compiled", speed_up(plain)), ("packed", plain)):
-        for pooling in options.poolings.split(",") if network.compiled else ("mean",):
-            encoder = TorchEncoder("", "", None, network, Settings(pooling, 512), options.budget)  # type: ignore[arg-type]
-            measure(f"citeweave, {name}, {pooling}", lambda encoder=encoder: encoder.encode_tokens(tokens))
+    def encoder(network: Network, pooling: str) -> TorchEncoder:
+        return TorchEncoder("", "", None, network, Settings(pooling, 512), options.budget)  # type: ignore[arg-type]
+
+    plain, few = Network(model, "cuda", 0), tokens[:512]
+    exact = Network(copy.deepcopy(model).float(), "cuda", 0, packed=False)
+    networks = {"compiled": speed_up(plain), "plain": plain, "float8": float8_network(plain, "BERT")}
+    for pooling in options.poolings.split(","):
+        wanted = encoder(exact, pooling).encode_tokens(few)
+        for name, network in networks.items():
+            ours = encoder(network, pooling)
+            found = cosines(ours.encode_tokens(few), wanted) if name != "compiled" else {}
+            measure(f"citeweave, packed, {name}, {pooling}", lambda ours=ours: ours.encode_tokens(tokens), **found)
     if peers:
         if importlib.util.find_spec("sentence_transformers"):
             peer, texts = sentence_transformer(model, tokens, "mean")
@@ -156,6 +179,35 @@ def embed(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) ->
                 )
         measure("usual: transformers, padded, sorted, bf16", lambda: usual_encode(model, tokens, 32_768))
     return ratios(rows)
+
+
+def cosines(found: np.ndarray, wanted: np.ndarray) -> dict[str, tuple[float, float]]:
+    """The mean and the smallest cosine of two matrices of vectors, row by row."""
+    products = (found * wanted).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(wanted, axis=1)  # (texts,)
+    return {"cosine": (float(products.mean()), float(products.min()))}
+
+
+def precision(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
+    """A real model over real abstracts: speed and cosine to float32 in every precision."""
+    from citeweave.encoders import float8
+
+    texts = options.texts.read_text().splitlines()
+    wanted = load_encoder(options.model, device="cuda").encode(texts)
+    rows: list[Row] = []
+    head(f"{options.model}, {len(texts)} texts, tokenized as they are read", "papers/s")
+    ways = [("bfloat16", (), True), ("float8", (), True), ("float8", (), False), ("float8", (-1,), True)]
+    for dtype, exact, fast in [*ways, ("float8", (0, -1), True)]:
+        float8.EXACT_LAYERS, float8.FAST_SUMS = exact, fast
+        encoder = load_encoder(options.model, device="cuda", dtype=dtype)
+        tokens = encoder.reader.read(texts)
+        flops = forward_flops(np.array([len(ids) for ids in tokens]), encoder.network.model.config)
+        found = encoder.encode_tokens(tokens)
+        seconds, gib = timed(lambda encoder=encoder, tokens=tokens: encoder.encode_tokens(tokens), 3)
+        name = f"{dtype}, layers {exact} in bfloat16, {'fast' if fast else 'exact'} sums"
+        rows.append(row_of(name, seconds, gib, flops, len(texts), options.peak, 0.0) | cosines(found, wanted))
+        show(rows[-1])
+    float8.EXACT_LAYERS, float8.FAST_SUMS = (), True
+    return rows
 
 
 def make_triplets(papers: int, groups: int, seed: int) -> np.ndarray:
@@ -186,18 +238,54 @@ def our_step(network: Network, tokens: list[np.ndarray], triplets: np.ndarray, o
     optimizer.zero_grad(set_to_none=True)
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "compiled": {},
+    "graphs": {"mode": "reduce-overhead"},
+    "autotune": {"mode": "max-autotune-no-cudagraphs"},
+    "combo": {"options": {"combo_kernels": True, "benchmark_combo_kernel": False}},
+}
+"""Ways to train -> options of torch.compile. CUDA graphs are recorded for every shape, so these batches have few shapes."""
+
+
+@contextmanager
+def variant(name: str) -> Iterator[None]:
+    before = packed_batch.pack, packed_batch.STEP, packed_batch.ROUND_LONGEST
+    torch.compiler.reset()
+    packing._compiled.cache_clear()
+    packing.COMPILER.update(VARIANTS[name])
+    if name == "graphs":
+        packed_batch.STEP, packed_batch.ROUND_LONGEST, pack = 1024, 1024, packed_batch.pack
+        packed_batch.pack = lambda batch, pad, device: in_buckets(pack, batch, pad, device)
+    try:
+        yield
+    finally:
+        packed_batch.pack, packed_batch.STEP, packed_batch.ROUND_LONGEST = before
+        packing.COMPILER.clear()
+        packing._compiled.cache_clear()
+
+
+def in_buckets(
+    pack: Callable[..., packed_batch.Packed], batch: list[np.ndarray], pad: int, device: str
+) -> packed_batch.Packed:
+    """Pack a batch with as many texts of one token behind it, and as many empty tiles, as give few different shapes."""
+    packed = pack([*batch, *[np.array([pad])] * (-len(batch) % 32)], pad, device)
+    tiles = torch.nn.functional.pad(packed.tiles, (0, 0, 0, -len(packed.tiles) % 128))  # (tiles, 3)
+    return dataclasses.replace(packed, tiles=tiles)
+
+
 def train(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
     rows: list[Row] = []
-    for batch, steps in ((32, 60), (1024, 2)):
+    for batch in map(int, options.batches.split(",")):
         head(f"Training, {batch} triplets a step", "triplets/s")
-        here = ratios(train_at(tokens, batch, steps, peers, options.peak))
+        here = ratios(train_at(tokens, batch, max(2, 1920 // batch), peers, options))
         rows += here
         minutes = SPECTER_TRIPLETS * EPOCHS / here[0]["rate"] / 60
         print(f"SPECTER's training, {SPECTER_TRIPLETS} triplets, {EPOCHS} epochs, at this rate: {minutes:.1f} minutes")
     return rows
 
 
-def train_at(tokens: list[np.ndarray], batch: int, steps: int, peers: bool, peak: float) -> list[Row]:
+def train_at(tokens: list[np.ndarray], batch: int, steps: int, peers: bool, options: argparse.Namespace) -> list[Row]:
     triplets = make_triplets(len(tokens), batch * (steps + 2) // 5 + 1, seed=1)
     batches = [triplets[start * batch : (start + 1) * batch] for start in range(steps + 2)]
     lengths = np.array([len(ids) for ids in tokens])
@@ -213,17 +301,20 @@ def train_at(tokens: list[np.ndarray], batch: int, steps: int, peers: bool, peak
         real = sum(
             forward_flops(lengths[np.unique(one) if once else one.ravel()], model.config) for one in batches[:some]
         )
-        rows.append(row_of(name, seconds, gib, 3 * real, batch * some, peak, first))
+        rows.append(row_of(name, seconds, gib, 3 * real, batch * some, options.peak, first))
         show(rows[-1])
 
-    def compiled(model: Any, one: np.ndarray, optimizer: Any) -> None:
-        our_step(Network(model, "cuda", 0, compiled=True), tokens, one, optimizer)
+    for name in options.variants.split(","):
 
-    def uncompiled(model: Any, one: np.ndarray, optimizer: Any) -> None:
-        our_step(Network(model, "cuda", 0), tokens, one, optimizer)
+        def ours(model: Any, one: np.ndarray, optimizer: Any, compiled: bool = name != "plain") -> None:
+            torch.compiler.cudagraph_mark_step_begin()
+            our_step(Network(model, "cuda", 0, compiled=compiled), tokens, one, optimizer)
 
-    measure("citeweave, packed, papers once, compiled", compiled, True)
-    measure("citeweave, packed, papers once", uncompiled, True)
+        try:
+            with variant(name):
+                measure(f"citeweave, packed, papers once, {name}", ours, True)
+        except Exception as error:  # compilers fail in many ways, and the other variants are wanted all the same
+            print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
     if peers:
         few = max(1, steps // 3)
         if importlib.util.find_spec("sentence_transformers") and batch <= 128:
@@ -266,7 +357,7 @@ def profile(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) 
     from torch.profiler import ProfilerActivity
 
     model = new_model().train()
-    network = Network(model, "cuda", 0, compiled=True)
+    network = Network(model, "cuda", 0, compiled="plain" not in options.variants)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
     for batch in (32, MICRO_TRIPLETS):
         triplets = make_triplets(len(tokens), batch // 5 + 1, seed=2)[:batch]
@@ -287,6 +378,52 @@ def profile(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) 
     return []
 
 
+def kernels(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
+    """Parts of a layer of 65,536 tokens: relative error to float64, beside that of rounding, and milliseconds."""
+    from citeweave.encoders import float8, triton_layers
+
+    draw = torch.Generator("cuda").manual_seed(0)
+
+    def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        return (scale * torch.randn(shape, generator=draw, device="cuda")).bfloat16()
+
+    states, other, weight = random(65_536, 768), random(65_536, 768), random(3072, 768, scale=0.05)
+    bias, gain, shift = random(3072), random(768), random(768)
+    product, rows = float8.quantize_weight(weight, bias), float8.quantize(states)
+    wide = torch.nn.functional.linear(states, weight, bias)  # (tokens, 3072)
+    double = torch.nn.functional.linear(states.double(), weight.double(), bias.double())
+    norm = torch.nn.functional.layer_norm(
+        states.double() + other.double(), (768,), gain.double(), shift.double(), 1e-12
+    )
+
+    def real(rows: float8.Float8Rows) -> torch.Tensor:
+        return rows.codes.float() * rows.scales
+
+    gelu = torch.nn.functional.gelu
+    with torch.no_grad():
+        for name, work, wanted, read in (
+            ("rounding of GELU to bf16", lambda: gelu(double).bfloat16(), gelu(double), None),
+            ("linear, then GELU", lambda: gelu(torch.nn.functional.linear(states, weight, bias)), gelu(double), None),
+            ("linear with GELU inside", lambda: packing._linear_gelu(states, weight, bias), gelu(double), None),
+            ("sum, then norm", lambda: norm_in_torch(states, other, gain, shift), norm, None),
+            ("sum and norm", lambda: triton_layers.add_norm(states, other, gain, shift, 1e-12), norm, None),
+            ("sum, norm and rows", lambda: float8._add_norm(states, other, gain, shift, 1e-12)[1], norm, real),
+            ("rows", lambda: float8.quantize(states), states.double(), real),
+            ("GELU and rows", lambda: float8.quantize(wide, activates=True), gelu(wide.double()), real),
+            ("linear in float8", lambda: float8.multiply(rows, product), double, None),
+        ):
+            found = (read or (lambda one: one))(work()).double()
+            error = float((found - wanted).norm() / wanted.norm())
+            del found
+            seconds, _ = timed(lambda work=work: [work() for _ in range(20)], 3)
+            print(f"{name:28}{error:12.2e}{1e3 * min(seconds) / 20:9.3f} ms", flush=True)
+    return []
+
+
+def norm_in_torch(states: torch.Tensor, other: torch.Tensor, gain: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(states + other, gain.shape, gain, shift, 1e-12)
+
+
 def probe(vectors: torch.Tensor) -> torch.Tensor:
     draw = torch.Generator("cuda").manual_seed(0)
     return torch.randn(vectors.shape, generator=draw, device="cuda", dtype=torch.float64)
@@ -298,6 +435,11 @@ def double_vectors(network: Network, batch: list[np.ndarray], pooling: str) -> t
     (states,), mask = network.padded(batch)
     weights = mask.unsqueeze(-1).double()
     return (states * weights).sum(1) / weights.sum(1) if pooling == "mean" else states[:, 0]
+
+
+MEASUREMENTS = {
+    "kernels": kernels, "embed": embed, "precision": precision, "train": train, "equality": equality, "profile": profile,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 import pytest
 
+from citeweave.cli import vectors
+from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.options import ImportOptions
+from citeweave.encoders import network
 from citeweave.encoders.tokens import TokenStore
 from citeweave.vectors.compressed import CompressedVectors
 from citeweave.vectors.sentence_vectors import SentenceVectors
@@ -70,3 +73,21 @@ MISTAKES = [
 def test_mistakes_are_one_line(corpus, bert, tmp_path, cli, options, message):
     cli.fails(message, f"embed {corpus} --model {bert} -o {tmp_path}/v {options}")
     assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize(("more", "compiled"), [("", False), ("--compiled", True), ("--no-compiled", False)])
+def test_layers_are_compiled_when_asked_or_where_a_run_is_long(corpus, tmp_path, cli, monkeypatch, more, compiled):
+    seen: list[bool] = []
+
+    def load(model, aspect, device, runtime, settings):
+        seen.append(runtime.compiled)
+        raise UserError("enough")
+
+    monkeypatch.setattr(vectors, "_load_encoders", load)
+    command = f"embed {corpus} -o {tmp_path}/v {more}"
+    assert cli(command, "--precision bfloat16")[0] == 2
+    monkeypatch.setitem(network.COMPILING_PAYS, "embedding", 400)
+    assert cli(command)[0] == cli(command, "--precision bfloat16 --device cpu")[0] == 2
+    _, _, err = cli(command, "--precision bfloat16")
+    assert seen == [compiled] * 3 + [more != "--no-compiled"]
+    assert ("embedding of about 690 tokens: layers are compiled first" in err) == (not more)

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.encoders import packed as packing  # noqa: E402
+from citeweave.encoders import packed_batch  # noqa: E402
 
 LENGTHS = (5, 40, 17, 1, 30)
 SHAPE: dict[str, Any] = {
@@ -98,10 +99,10 @@ def test_only_plain_bert_goes_through_its_own_layers_and_what_cannot_be_packed_i
 def test_mpnets_bias_by_distance_is_that_of_transformers():
     model = make("MPNet", max_position_embeddings=512)
     wanted = model.encoder.compute_position_bias(torch.zeros(1, 300, 32))[0]  # (heads, 300, 300)
-    places, far = torch.arange(300), packing.FAR
-    table = packing.distance_bias(model, torch.device("cpu"))  # (heads, 2 far + 1)
+    places, far = torch.arange(300), packed_batch.FAR
+    table = packed_batch.distance_bias(model, torch.device("cpu"))  # (heads, 2 far + 1)
     close(table[:, (places[None] - places[:, None]).clamp(-far, far) + far], wanted)
-    assert packing.distance_bias(make("Bert"), torch.device("cpu")) is None
+    assert packed_batch.distance_bias(make("Bert"), torch.device("cpu")) is None
 
 
 def test_dropout_is_drawn_in_training_alone():
@@ -155,10 +156,12 @@ def test_the_fast_gelu_is_gelu():
 @settings(max_examples=30)
 def test_every_token_is_in_the_stream_and_in_one_tile(lengths):
     batch = texts(tuple(lengths))
-    packed = packing.pack(batch, 0, "cpu")
+    packed = packed_batch.pack(batch, 0, "cpu")
     bounds = packed.bounds.tolist()
     assert (
-        len(packed.ids) % packing.STEP == 0 and bounds[-1] == len(packed.ids) > bounds[-2] and packed.longest % 512 == 0
+        len(packed.ids) % packed_batch.STEP == 0
+        and bounds[-1] == len(packed.ids) > bounds[-2]
+        and packed.longest % 512 == 0
     )
     for row, ids in enumerate(batch):
         span = slice(bounds[row], bounds[row + 1])
@@ -166,13 +169,13 @@ def test_every_token_is_in_the_stream_and_in_one_tile(lengths):
     seen = [token for begin, end, first in packed.tiles.tolist() for token in range(first, min(first + 64, end))]
     assert sorted(seen) == list(range(len(packed.ids)))
     assert all(begin in bounds and end in bounds for begin, end, _ in packed.tiles.tolist())
-    assert len(packing._tiles(np.array(bounds), 1)) == len(packed.ids)
+    assert len(packed_batch._tiles(np.array(bounds), 1)) == len(packed.ids)
 
 
 def test_a_window_hides_far_neighbors():
     bounds = torch.tensor([0, 6, 10], dtype=torch.int32)
     states = torch.randn(3, 10, 1, 4)
-    found = packing.attend(*states, packing.Spans(bounds, bounds, 6, 6), window=1)
+    found = packed_batch.attend(*states, packed_batch.Spans(bounds, bounds, 6, 6), window=1)
     near = torch.nn.functional.softmax(states[0, 2, 0] @ states[1, 1:4, 0].T / 2, dim=-1) @ states[2, 1:4, 0]
     torch.testing.assert_close(found[2, 0], near)
 

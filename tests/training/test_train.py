@@ -27,6 +27,7 @@ from citeweave.graph.build import make_graph
 from citeweave.mining.samples import SampleNames, block_from_lists, new_samples
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.training import checkpoints
+from citeweave.training.data import Batches, count_tokens
 from citeweave.training.distributed import ProcessGroup
 from citeweave.training.encoder_task import Stepper
 from citeweave.training.load_data import DataSources, load_training_data
@@ -271,6 +272,18 @@ def test_dropout_of_a_part_is_the_same_both_times(literature, tmp_path):
     )
     assert first[0] == again[0] != other[0]
     assert all((one == again[1][name]).all() for name, one in first[1].items())
+
+
+def test_the_tokens_of_a_run_decide_if_layers_are_compiled(literature, tmp_path):
+    plan = literature.plan(steps=0, epochs=2.0, batch=8)
+    _, data = literature.load(tmp_path / "tokens", plan)
+    two = count_tokens(data, plan.training)
+    read = Batches(data.groups, plan.training)
+    assert two == 2 * read.per_epoch * int(data.tokens.lengths()[read.at(0).papers].sum()) > 0
+    assert count_tokens(data, dataclasses.replace(plan.training, steps=5)) == two / (2 * read.per_epoch) * 5
+    assert plan.training.compiles_by_length
+    for settings in ({"compiled": False}, {"parallel": "fsdp"}, {"compiled": True}):
+        assert not dataclasses.replace(plan.training, **settings).compiles_by_length
 
 
 def test_the_best_weights_are_kept_and_training_stops_early(literature, tmp_path):

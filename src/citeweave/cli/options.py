@@ -354,11 +354,12 @@ def _parameter(option: Option) -> click.Parameter:
         settings |= {"multiple": True, "default": option.default if isinstance(option.default, tuple) else None}
     if is_tuple and not several:
         settings["nargs"] = len(get_args(kind))
-    if kind is bool:
+    is_flag = kind in (bool, bool | None)
+    if is_flag:
         settings |= {"is_flag": True, "type": None}
     is_pair = any("/" in name for name in _flags(option))
     is_empty = option.default in (MISSING, None, "", (), {})
-    settings["show_default"] = not is_empty and (is_pair or kind is not bool)
+    settings["show_default"] = not is_empty and (is_pair or not is_flag)
     if (shown := option.rule(Shown)) is not None and shown.default not in (None, "", (), False):
         name = _flags(option)[-1].partition("/")[0].lstrip("-")
         settings["show_default"] = name if is_pair else str(shown.default)

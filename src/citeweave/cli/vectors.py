@@ -20,7 +20,7 @@ from citeweave.cli.options import (
     table,
 )
 from citeweave.core.errors import UserError
-from citeweave.core.options import OneOf, Range
+from citeweave.core.options import Flag, OneOf, Range
 from citeweave.encoders.model_names import DEFAULT_MODEL
 from citeweave.graph.options import METHODS, GraphOptions, NodeVectorOptions, graph_options
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from citeweave.encoders.shards import EncoderSpec, RemoteShards
     from citeweave.graph.build import GraphIntents, LinkEvaluation
     from citeweave.remote.ray_executor import RayExecutor
+
+
+TOKENS_PER_PAPER = 230
+"""Tokens of a title with its abstract, on average."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +177,7 @@ class EmbedArguments(OutputArguments):
     """Data type of the vectors: float32 or float16."""
 
     precision: str = "float32"
-    """Numerical precision of the computation: float32, bfloat16 or float16."""
+    """Numerical precision of the computation: float32, bfloat16, float16 or, on GPUs such as the H100, float8."""
 
     pooling: str | None = None
     """Pooling: cls (first token), mean (of tokens), layers (of tokens and layers) or mix (with learned layer weights); default: the model's own."""
@@ -184,8 +188,8 @@ class EmbedArguments(OutputArguments):
     runtime: str = "auto"
     """Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."""
 
-    compiled: bool = False
-    """With --runtime torch on a GPU: compile the layers first, which pays off in long runs."""
+    compiled: Annotated[bool | None, Flag("--compiled/--no-compiled")] = None
+    """With --runtime torch on a GPU: compile the layers first, for a minute; default: only where a run is long enough."""
 
     device: str = "auto"
     """Device: cpu, cuda, auto, cuda:all, or a list such as "cuda:0,cuda:1"."""
@@ -222,10 +226,10 @@ def embed(args: EmbedArguments) -> None:
         settings["max_tokens"] = own_reading(args.model).max_tokens or None
     with open_executor(args.on, args.reporter) as executor:
         if executor is None:
-            runtime = replace(Runtime.parse(args.runtime), compiled=args.compiled)
+            runtime = replace(Runtime.parse(args.runtime), compiled=_compiles(args, len(opened)))
             encoders = _load_encoders(args.model, args.aspect, args.device, runtime, settings)
         else:
-            spec = EncoderSpec(args.model, args.aspect, args.device, args.runtime, args.compiled, settings)
+            spec = EncoderSpec(args.model, args.aspect, args.device, args.runtime, bool(args.compiled), settings)
             encoders, remote = _load_encoders_for(executor, spec)
             options = replace(options, remote=remote)
         computed = encoders[0].runtime.label
@@ -234,6 +238,15 @@ def embed(args: EmbedArguments) -> None:
     metadata = dict(vectors.manifest.facts if vectors.manifest else {})
     metadata |= {"papers": len(opened), "output": str(args.output), "runtime": computed}
     args.print(metadata, _embed_text(args.output, metadata))
+
+
+def _compiles(args: EmbedArguments, papers: int) -> bool:
+    """Return whether the layers are compiled: as the user says, else where the run is long and may be on a GPU."""
+    from citeweave.encoders.network import pays_to_compile
+
+    if args.compiled is not None or args.device == "cpu" or args.precision == "float32":
+        return bool(args.compiled)
+    return pays_to_compile("embedding", papers * TOKENS_PER_PAPER, args.reporter)
 
 
 def _load_encoders(model: str, aspect: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[Any]:
@@ -248,7 +261,8 @@ def _load_encoders(model: str, aspect: str, device: str, runtime: Runtime, setti
 def _load_encoders_for(executor: RayExecutor, spec: EncoderSpec) -> tuple[list[Any], RemoteShards]:
     """Load the encoder that describes the vectors, and describe how the executor's workers load theirs."""
     from citeweave.encoders.encoder import BATCH_TOKENS
-    from citeweave.encoders.runtimes import Runtime
+    from citeweave.encoders.network import FLOAT8
+    from citeweave.encoders.runtimes import Runtime, revision_in
     from citeweave.encoders.shards import RemoteShards
 
     if spec.device not in ("auto", "cpu", "cuda"):
@@ -263,6 +277,8 @@ def _load_encoders_for(executor: RayExecutor, spec: EncoderSpec) -> tuple[list[A
     # in torch the precision is not part of the model, and this processor may not support it
     local = settings | {"dtype": "float32" if name == "torch" else settings["dtype"]}
     encoders = _load_encoders(spec.model, spec.aspect, "cpu", Runtime.parse(name), local)
+    if gpu and settings["dtype"] == FLOAT8:
+        encoders = [replace(one, revision=revision_in(one.revision, Runtime("torch"), FLOAT8)) for one in encoders]
     label = encoders[0].runtime.label  # workers do not choose a runtime themselves
     spec = replace(spec, device="cuda" if gpu else "cpu", settings=settings, runtime=label)
     return encoders, RemoteShards(executor, spec)

@@ -31,7 +31,7 @@ from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, ru
 from citeweave.encoders.delta import base_revision, complete_model, open_model
 from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, ModelFolder, Settings
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate, parse_random
-from citeweave.encoders.network import Network, check_can_read, draw_weights, load_network, refuse_unusable
+from citeweave.encoders.network import FLOAT8, Network, check_can_read, draw_weights, load_network, refuse_unusable
 from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
 from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, fastest, network_in, revision_in
 from citeweave.encoders.tokens import TextReader, Tokens, make_reader
@@ -123,6 +123,8 @@ class TorchEncoder:
         saved: SavedBatches = NOT_SAVED,
     ) -> None:
         torch = require("torch", extra="minilm")
+        from citeweave.encoders.layer_weights import frozen_weights
+
         lengths = np.array([len(ids) for ids in tokens], np.int64)  # (texts,)
         advance(int((lengths == 0).sum()))
         pending: list[tuple[NDArray[np.int64], Any]] = []
@@ -140,7 +142,8 @@ class TorchEncoder:
             pending.clear()
 
         results = BatchResults([vectors], lambda rows: [rows], lambda rows: advance(len(rows)), collect)
-        run_batches(lengths, self.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
+        with frozen_weights():
+            run_batches(lengths, self.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
 
 
 def load_encoder(
@@ -161,13 +164,15 @@ def load_encoder(
 
     None stands for the folder's own setting.
     A plain Hugging Face folder has no settings: cls pooling, raw vectors, at most 512 tokens. `dtype` is the precision of
-    the network (vectors are always float32); in torch it is not part of the revision. `batch_tokens` changes memory, not
+    the network (vectors are always float32); in torch it is not part of the revision, except float8. `batch_tokens` changes memory, not
     results. `runtime` computes the network: auto, torch, openvino or int8, see `runtimes.py`; with auto and a `dtype`
     other than float32 it is torch. The encoder's `runtime` is the one that was chosen.
     """
     runtime = Runtime.parse(runtime) if isinstance(runtime, str) else runtime
     if runtime.name == AUTO and dtype != "float32":
         runtime = replace(runtime, name="torch")
+    if runtime.name == "torch" and dtype == FLOAT8:
+        runtime = replace(runtime, precision=FLOAT8)
     shape, seed = parse_random(name_or_path)
     located = locate(shape)
     model = open_model(located.folder)

@@ -18,7 +18,6 @@ left to pip. A model that is already a folder is loaded by `encoder.py`; MiniLM 
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
@@ -32,7 +31,15 @@ from citeweave.core.errors import InputError, UserError, choose, require
 from citeweave.core.files import hash_file, open_input, write_json
 from citeweave.encoders.encoder import DEFAULT_MAX_TOKENS, TorchEncoder, load_encoder
 from citeweave.encoders.model_card import ModelCard, card_from_metadata
-from citeweave.encoders.model_folder import KIND, SETTINGS_FILE, VERSION, WEIGHTS, Settings, read_model_folder
+from citeweave.encoders.model_folder import (
+    KIND,
+    SETTINGS_FILE,
+    VERSION,
+    WEIGHTS,
+    Settings,
+    read_json,
+    read_model_folder,
+)
 from citeweave.encoders.network import Network, refuse_unusable, silence_transformers
 from citeweave.encoders.save import DTYPES, save_encoder
 from citeweave.encoders.tokens import make_reader
@@ -95,7 +102,7 @@ def write_packaged_model(
         encoder = model.read(members, scratch)
         card = ModelCard(name, about=f"{model.title}, from {', '.join(sums)}.", license=model.license)
         if model.delta is not None:
-            card = card_from_metadata(json.loads((model.delta / "card.json").read_bytes()))
+            card = card_from_metadata(read_json(model.delta / "card.json"))
             write_reading(writer.folder, read_reading(model.delta))
         save_encoder(writer.folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=card, dtype=dtype)
         revision = read_model_folder(writer.folder).revision(encoder.settings)
@@ -192,7 +199,7 @@ def read_zip_pieces(weights: str, delta: Path | None = None) -> Callable[[list[P
 def _on_base(delta: Path, base: Path, folder: Path) -> Path:
     """Copy a delta of this package to where its base is."""
     shutil.copytree(delta, folder)
-    table = json.loads((folder / SETTINGS_FILE).read_bytes())
+    table = read_json(folder / SETTINGS_FILE)
     write_json(folder / SETTINGS_FILE, {**table, "base": str(base.resolve())})
     return folder
 

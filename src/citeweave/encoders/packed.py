@@ -1,37 +1,30 @@
-"""Packed batches: texts end to end without padding, attention inside each text, and the layers of BERT-like models.
-
-    texts      [CLS] a b [SEP] | [CLS] c [SEP] | filler
-    positions   0    1 2  3       0    1  2      0 0 ...
-    bounds      0                 4              7     8          (texts + 2,): the filler is the last text
+"""The layers of BERT-like models over packed batches (`packed_batch.py`), which have no padding.
 
     states = packed_states(model, pack(batch, pad, "cuda"))                         of all tokens, ready for pooling
     states = packed_states(model, pack(batch, pad, "cuda"), first_only=True)        of the texts' first tokens alone
-
-The filler pads the stream to a multiple of `STEP` tokens, so that matrix products keep their fast shapes; nothing reads it.
-Attention is computed on CUDA by `torch.nn.attention.varlen` (half precision, torch 2.10 or later); on a CPU by plain attention
-under a mask, slow and exact, for tests and comparison.
 
 BERT, RoBERTa and MPNet run by the layers here, with the numbers of transformers and on CUDA with the attention of
 `triton_attention.py`; ModernBERT, DistilBERT, ELECTRA and BERT with adapters through the interface. MPNet's bias of relative
 positions is a table by distance; models with another bias (DeBERTa, T5) cannot be packed. A packed model trains with the dropout
 of its states alone, because variable-length attention has none.
 
-The layers read the weights of the transformers model at every call: gradients reach them and nothing is stored twice.
-Weights and states are cast to the dtype of the computation, the residual stream too; norms and softmax are float32 inside.
-Queries, keys and values come from one product. With `first_only` the last layer computes only the first token of every text,
-which is all that cls pooling needs: it saves 7 % of BERT-base. `compiled` runs all layers as one piece of code by
-torch.compile, compiled at the first call for any number of tokens and texts. Imports torch: import this module inside
-functions.
+The layers read the weights of the transformers model at every call, so that gradients reach them, and cast them together
+(`layer_weights.py`); inside `frozen_weights` they are cast once. The residual stream has the dtype of the computation, too;
+norms and softmax are float32 inside. Queries, keys and values come from one product. Without gradients, in half precision on
+CUDA, GELU is part of the product before it, in its tanh form, and a sum and its norm are one kernel (`triton_layers.py`). With
+`first_only` the last layer computes only the first token of every text, which is all that cls pooling needs: it saves 7 % of
+BERT-base. `compiled` runs all layers as one piece of code by torch.compile, compiled at the first call for any number of tokens
+and texts. Imports torch: import this module inside functions.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,147 +32,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import dropout, embedding, layer_norm, linear
 
-from citeweave.core.ragged import number_within, owners_of, to_offsets
+from citeweave.encoders.layer_weights import LayerWeights, frozen_layers
+from citeweave.encoders.packed_batch import HAS_VARLEN, Packed, Spans, attend, attend_wide, distance_bias
 from citeweave.encoders.pooling import States, mean_spans
 
 try:
-    from torch.nn.attention import varlen
-except ImportError:  # torch before 2.10
-    HAS_VARLEN = False
+    from citeweave.encoders import triton_layers
+except ImportError:  # no triton, as on a machine without CUDA
+    HAS_TRITON = False
 else:
-    HAS_VARLEN = True
-try:
-    from citeweave.encoders.triton_attention import SIZES, TILE, attend_tiles
-except ImportError:  # no triton, as on a machine without CUDA; then nothing reads the tiles
-    SIZES, TILE = (), 64
-
-STEP = 256
-"""The stream's length is a multiple of this."""
-
-FAR = 127
-"""Tokens farther apart than this have MPNet's bias of this distance, as its last bucket begins at 91."""
-
-ROUND_LONGEST = 512
-"""The longest text is rounded up to a multiple of this, because it is a constant in compiled code."""
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A packed batch: texts as one stream of tokens. See `pack`."""
-
-    ids: Tensor
-    """(tokens,)"""
-
-    positions: Tensor
-    """(tokens,), from 0 in every text."""
-
-    bounds: Tensor
-    """(texts + 2,) int32: where texts begin; the last one is the filler."""
-
-    tiles: Tensor
-    """(tiles, 3) int32: begin and end of a text, and the first token of one of its tiles; for `triton_attention.py`."""
-
-    longest: int
-    """No text has more tokens than this."""
-
-    begins: NDArray[np.int64]
-    """(texts + 2,): `bounds` in the CPU's memory."""
-
-    bias: Tensor | None = None
-    """(heads, 2 FAR + 1): what MPNet adds to a score, by the key's distance from the query, farther ones as FAR."""
-
-
-def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
-    """Pack tokenized texts, each of one token or more, end to end into one stream.
-
-    >>> packed = pack([np.array([5, 6, 7]), np.array([8])], pad=0, device="cpu")
-    >>> packed.ids[:6].tolist(), packed.positions[:6].tolist(), packed.bounds.tolist()
-    ([5, 6, 7, 8, 0, 0], [0, 1, 2, 0, 0, 0], [0, 3, 4, 256])
-    """
-    lengths = np.fromiter(map(len, batch), np.int64, len(batch))  # (texts,)
-    tokens = int(lengths.sum())
-    filler = STEP - tokens % STEP  # at least one token, so that the filler has a first one too
-    lengths = np.append(lengths, filler)  # (texts + 1,)
-    bounds = to_offsets(lengths)  # (texts + 2,)
-    ids = np.full(tokens + filler, pad, np.int32)  # (tokens,)
-    np.concatenate(batch, out=ids[:tokens], casting="same_kind")
-    positions = np.zeros(len(ids), np.int32)  # (tokens,); the filler may be longer than the model has positions
-    positions[:tokens] = number_within(lengths[:-1])
-    longest = -(-int(lengths.max()) // ROUND_LONGEST) * ROUND_LONGEST
-    arrays = [_to_device(array, device) for array in (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))]
-    return Packed(arrays[0], arrays[1], arrays[2], arrays[3], longest, bounds)
-
-
-def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
-    """Return the begin and end of the text of each tile, and the tile's first token, (tiles, 3).
-
-    >>> _tiles(np.array([0, 5, 8]), 2).tolist()
-    [[0, 5, 0], [0, 5, 2], [0, 5, 4], [5, 8, 5], [5, 8, 7]]
-    """
-    counts = -(-np.diff(bounds) // rows)  # (texts,)
-    text = owners_of(to_offsets(counts))  # (tiles,)
-    begin = bounds[text]  # (tiles,)
-    return np.stack([begin, bounds[text + 1], begin + rows * number_within(counts)], axis=1).astype(np.int32)
-
-
-def _to_device(array: NDArray[np.int32], device: str) -> Tensor:
-    """Copy an array to the device from pinned memory, which overlaps with the kernels of the previous batch."""
-    tensor = torch.from_numpy(array)
-    return tensor if device == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Bounds of packed texts among queries and keys: a query attends to the keys of its own text."""
-
-    queries: Tensor
-    """(texts + 1,) int32 bounds of the texts among the queries."""
-
-    keys: Tensor
-    """(texts + 1,) int32 bounds of the texts among the keys."""
-
-    longest_query: int
-    longest_key: int
-
-
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None = None, bias: Tensor | None = None
-) -> Tensor:
-    """Compute attention inside packed texts, of queries (queries, heads, size) to keys and values of their own text.
-
-    With `window` a token sees as many neighbors to either side. `bias` by distance is for queries that are all tokens.
-    """
-    if not query.is_cuda or bias is not None:
-        return _attend_masked(query, key, value, spans, window, bias)
-    more: dict[str, Any] = {} if window is None else {"window_size": (window, window)}
-    states: Any = varlen.varlen_attn(
-        query, key, value, spans.queries, spans.keys, spans.longest_query, spans.longest_key, **more
-    )
-    return cast(Tensor, states)
-
-
-def _attend_masked(
-    query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None, bias: Tensor | None
-) -> Tensor:
-    ours, theirs = _texts_of(query, spans.queries), _texts_of(key, spans.keys)  # (queries,), (tokens,)
-    seen = ours[:, None] == theirs[None, :]  # (queries, tokens)
-    if window is not None:
-        places = torch.arange(len(key), device=key.device)
-        seen &= (places[:, None] - places[None, :]).abs() <= window
-    if bias is not None:
-        places = torch.arange(len(key), device=key.device)
-        added = bias[:, (places[None, :] - places[:, None]).clamp(-FAR, FAR) + FAR]  # (heads, queries, tokens)
-        seen = added.masked_fill(~seen, -torch.inf).to(query.dtype)
-    query, key, value = (states.transpose(0, 1) for states in (query, key, value))  # (heads, tokens, size) each
-    states = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-    return states.transpose(0, 1)  # (queries, heads, size)
-
-
-def _texts_of(states: Tensor, bounds: Tensor) -> Tensor:
-    return torch.searchsorted(bounds, torch.arange(len(states), device=bounds.device, dtype=bounds.dtype), right=True)
-
-
-# --- models over packed batches ------------------------------------------------------------------------
+    HAS_TRITON = True
+HAS_EPILOGUE = hasattr(torch, "_addmm_activation")
 
 PLAIN_MODELS = ("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "MPNetModel")
 
@@ -207,6 +70,12 @@ def is_plain(model: Any) -> bool:
     return all(type(part) in _PLAIN_PARTS for layer in model.encoder.layer for part in _parts(layer))
 
 
+def for_model(model: Any, packed: Packed, first_only: bool) -> tuple[Packed, bool]:
+    """Return a batch with the model's own bias, and whether first tokens alone can be computed, which takes no bias."""
+    bias = distance_bias(model, packed.ids.device)
+    return replace(packed, bias=bias), first_only and bias is None
+
+
 def bert_stream(
     model: Any, packed: Packed, dtype: torch.dtype, *, first_only: bool = False, compiled: bool = False
 ) -> Tensor:
@@ -215,13 +84,13 @@ def bert_stream(
     rates = tuple(_rate(part) for part in (model.embeddings, *(layer.output for layer in layers)))
     config = model.config
     shape = PackedShape(int(config.num_attention_heads), float(config.layer_norm_eps), rates, dtype, first_only)
-    packed = replace(packed, bias=distance_bias(model, packed.ids.device))
     run = _compiled() if compiled else _run
-    with torch.autocast(packed.ids.device.type, enabled=False):
-        return run(packed, _tables(model), tuple(map(_weights, layers)), shape)
+    device = torch.cuda.device_of(packed.ids)  # type: ignore[no-untyped-call]
+    with torch.autocast(packed.ids.device.type, enabled=False), device:  # triton launches on the current device
+        return run(packed, _tables(model), frozen_layers(model, list(map(_weights, layers)), dtype), shape)
 
 
-def _run(packed: Packed, tables: tuple[Any, ...], layers: tuple[tuple[Tensor, ...], ...], shape: PackedShape) -> Tensor:
+def _run(packed: Packed, tables: tuple[Any, ...], layers: tuple[LayerWeights, ...], shape: PackedShape) -> Tensor:
     stream = _embed(packed, tables, shape)
     for number, weights in enumerate(layers, start=1):
         first_only = shape.first_only and number == len(layers)
@@ -239,38 +108,51 @@ def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tenso
 
 
 def _run_layer(
-    stream: Tensor, weights: tuple[Tensor, ...], packed: Packed, shape: PackedShape, rate: float, first_only: bool
+    stream: Tensor, weights: LayerWeights, packed: Packed, shape: PackedShape, rate: float, first_only: bool
 ) -> Tensor:
     """Run one transformer layer (Vaswani et al. 2017) with norms after the sums, as in BERT (Devlin et al. 2019)."""
-    cast = [weight.to(stream.dtype) for weight in weights]
-    out, out_bias, norm, norm_bias, up, up_bias, down, down_bias, last, last_bias = cast[6:]
     if first_only:
-        kept, seen = _attend_first(stream, cast, packed, shape.heads)  # (texts + 1, dimension) each
+        kept, seen = _attend_first(stream, weights, packed, shape.heads)  # (texts + 1, dimension) each
     else:
-        wide = linear(stream, torch.cat(cast[0:6:2]), torch.cat(cast[1:6:2]))  # (tokens, 3 dimension)
-        kept, seen = stream, _attend_wide(wide.view(wide.shape[0], 3, shape.heads, -1), packed).flatten(1)
-    middle = layer_norm(kept + _drop(linear(seen, out, out_bias), rate), norm.shape, norm, norm_bias, shape.eps)
-    deep = linear(_gelu(linear(middle, up, up_bias)), down, down_bias)
-    return layer_norm(middle + _drop(deep, rate), last.shape, last, last_bias, shape.eps)
+        wide = linear(stream, weights.wide, weights.wide_bias)  # (tokens, 3 dimension)
+        kept, seen = stream, attend_wide(wide.view(wide.shape[0], 3, shape.heads, -1), packed).flatten(1)
+    added = _drop(linear(seen, weights.out, weights.out_bias), rate)
+    middle = _add_norm(added, kept, weights.norm, weights.norm_bias, shape.eps)
+    deep = linear(_linear_gelu(middle, weights.up, weights.up_bias), weights.down, weights.down_bias)
+    return _add_norm(_drop(deep, rate), middle, weights.last, weights.last_bias, shape.eps)
 
 
-def _attend_wide(wide: Tensor, packed: Packed) -> Tensor:
-    """Compute attention (tokens, heads, size) of queries, keys and values in one tensor (tokens, 3, heads, size)."""
-    if wide.is_cuda and wide.shape[-1] in SIZES and wide.numel() < 2**31:  # the kernels count in 32 bits
-        return attend_tiles(wide, packed.tiles, packed.bias)
-    query, key, value = wide.unbind(1)
-    spans = Spans(packed.bounds, packed.bounds, packed.longest, packed.longest)
-    return attend(query, key, value, spans, bias=packed.bias)
-
-
-def _attend_first(stream: Tensor, cast: list[Tensor], packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
+def _attend_first(stream: Tensor, weights: LayerWeights, packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
     """Return the states of the texts' first tokens, and their attention over their texts."""
-    kept = stream[packed.bounds[:-1]]  # (texts + 1, dimension)
-    query = linear(kept, cast[0], cast[1]).view(kept.shape[0], heads, -1)  # (texts + 1, heads, size)
-    both = linear(stream, torch.cat(cast[2:6:2]), torch.cat(cast[3:6:2]))  # (tokens, 2 dimension)
+    kept, width = stream[packed.bounds[:-1]], len(weights.wide) // 3  # (texts + 1, dimension)
+    query = linear(kept, weights.wide[:width], weights.wide_bias[:width]).view(kept.shape[0], heads, -1)
+    both = linear(stream, weights.wide[width:], weights.wide_bias[width:])  # (tokens, 2 dimension)
     key, value = both.view(both.shape[0], 2, heads, -1).unbind(1)  # (tokens, heads, size) each
     one_each = torch.arange(len(packed.bounds), device=stream.device, dtype=torch.int32)
     return kept, attend(query, key, value, Spans(one_each, packed.bounds, 1, packed.longest)).flatten(1)
+
+
+def _fuses(states: Tensor) -> bool:
+    """Return whether kernels without gradients may be used for these states: half precision on CUDA."""
+    return states.is_cuda and states.dtype in (torch.bfloat16, torch.float16) and not torch.is_grad_enabled()
+
+
+def _add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
+    """Return the norm of a sum (tokens, dimension); compiled code fuses the two by itself."""
+    if HAS_TRITON and not torch.compiler.is_compiling() and _fuses(kept):
+        return triton_layers.add_norm(added, kept, gain, shift, eps)
+    return layer_norm(kept + added, gain.shape, gain, shift, eps)
+
+
+def _linear_gelu(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the GELU of a linear layer (tokens, outputs).
+
+    The tanh form (Hendrycks and Gimpel 2016), which cuBLASLt computes inside of the product, is at most 4.8e-4 from the exact
+    one, less than the rounding of the layer's outputs to bfloat16.
+    """
+    if HAS_EPILOGUE and _fuses(states):
+        return torch._addmm_activation(bias, states, weight.t(), use_gelu=True)
+    return _gelu(linear(states, weight, bias))
 
 
 def _gelu(states: Tensor) -> Tensor:
@@ -308,9 +190,13 @@ def _normal(wide: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(wide >= 0.0, 1.0 - tail, tail), bell
 
 
+COMPILER: dict[str, Any] = {}
+"""Options of `torch.compile`, such as its mode; `benchmarks/gpu_speed.py` compares some."""
+
+
 @lru_cache(maxsize=1)
 def _compiled() -> Callable[..., Tensor]:
-    run = torch.compile(_run)
+    run = torch.compile(_run, **COMPILER)
 
     def run_any_length(packed: Packed, *rest: Any) -> Tensor:
         for tensor in (packed.ids, packed.positions, packed.bounds, packed.tiles):
@@ -328,27 +214,13 @@ def _tables(model: Any) -> tuple[Any, ...]:
 
 
 def _parts(layer: Any) -> tuple[Any, ...]:
-    """Return the linear and norm modules of a layer, in the order in which `_run_layer` uses them."""
+    """Return the linear and norm modules of a layer, in the order of `layer_weights.py`."""
     deep = (layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
     if hasattr(layer.attention, "attn"):  # MPNet
         seeing = layer.attention.attn
         return seeing.q, seeing.k, seeing.v, seeing.o, layer.attention.LayerNorm, *deep
     seeing, output = layer.attention.self, layer.attention.output
     return seeing.query, seeing.key, seeing.value, output.dense, output.LayerNorm, *deep
-
-
-def distance_bias(model: Any, device: torch.device) -> Tensor | None:
-    """Return what MPNet adds to the scores by relative position (Song et al. 2020), (heads, 2 FAR + 1); None for others.
-
-    On CUDA it has no gradient, as in `mpnet_attention.py`.
-    """
-    table = getattr(model.encoder, "relative_attention_bias", None)
-    if table is None:
-        return None
-    weights: Tensor = table.weight if device.type == "cpu" else table.weight.detach()  # (buckets, heads)
-    buckets = model.encoder.relative_position_bucket(torch.arange(-FAR, FAR + 1), num_buckets=len(weights))
-    places = _to_device(buckets.int().numpy(), str(device)).long()  # (2 FAR + 1,)
-    return weights[places].T.float().contiguous()
 
 
 def _weights(layer: Any) -> tuple[Tensor, ...]:
@@ -451,7 +323,7 @@ def packed_states(model: Any, packed: Packed, *, first_only: bool = False, compi
     if not is_plain(model):
         return PackedStates(_interface_stream(model, packed), packed.bounds, packed.begins)
     dtype = computes_in(model, packed.ids.device.type)
-    first_only = first_only and model.config.model_type != "mpnet"  # attention of first tokens alone takes no bias
+    packed, first_only = for_model(model, packed, first_only)
     stream = bert_stream(model, packed, dtype, first_only=first_only, compiled=compiled)
     return FirstStates(stream) if first_only else PackedStates(stream, packed.bounds, packed.begins)
 

@@ -5,6 +5,7 @@
     load_encoder("minilm", runtime=Runtime("openvino", threads=2, cache=Path("cache")), dtype="float16")
 
     torch      float32, bfloat16, float16          CPUs and GPUs
+               float8                              GPUs of compute capability 8.9 or later; BERT-like models (`float8.py`)
     openvino   float32, float16, bfloat16, int8    CPUs; half precision where the processor supports it
     int8       int8                                ARM processors with the dot-product instruction (`int8_network.py`);
                                                    on other processors it is openvino's int8
@@ -55,7 +56,7 @@ from citeweave.core.errors import ArtifactError, UserError, choose, require
 from citeweave.core.executor import available_cores, instruction_sets, processor, run_in_threads
 from citeweave.core.files import cache_folder, hash_json, read_input, write_json
 from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, Settings
-from citeweave.encoders.network import DTYPES, Network, silence_transformers, speed_up
+from citeweave.encoders.network import DTYPES, FLOAT8, Network, silence_transformers, speed_up, torch_dtype
 from citeweave.encoders.pooling import text_vectors
 from citeweave.encoders.tokens import TextReader, Tokens, sample_tokens
 from citeweave.vectors.vectors import unit_rows
@@ -156,6 +157,10 @@ def has_own_int8() -> bool:
 def check_runtime(runtime: Runtime, dtype: str, pooling: str, device: str) -> None:
     """Refuse a precision, pooling or device that a runtime does not support, before anything is loaded."""
     if runtime.name in ("torch", AUTO):
+        if runtime.computes_in(dtype) == FLOAT8 and pooling in ("layers", "mix"):
+            raise UserError(
+                f"--precision is {FLOAT8}, which gives the last layer only, and pooling {pooling} needs all; use bfloat16"
+            )
         return  # load_network checks the device
     precision = choose(runtime.computes_in(dtype), PRECISIONS[runtime.name], f"--precision with {runtime.name}")
     if pooling not in POOLINGS:
@@ -181,9 +186,13 @@ def network_in(
     """
     precision = runtime.computes_in(dtype)
     if runtime.name == "torch":
-        wanted = getattr(require("torch", extra="minilm"), precision)
+        wanted = torch_dtype(precision)
         if network.model.dtype != wanted:
             network = replace(network, model=copy.deepcopy(network.model).to(wanted))
+        if precision == FLOAT8:
+            from citeweave.encoders.float8 import float8_network
+
+            return float8_network(network, name)
         network = replace(network, packed=runtime.packed)
         return speed_up(network) if runtime.compiled else network
     if runtime.name == "int8" and has_own_int8():
@@ -194,12 +203,16 @@ def network_in(
 
 
 def revision_in(revision: str, runtime: Runtime, dtype: str) -> str:
-    """Return the revision of vectors of this runtime; float32 of all runtimes agrees within 1e-5 and is not part of it.
+    """Return the revision of vectors of this runtime; float32 of all, and half precision of torch, are not part of it.
 
     >>> revision_in("1f0c", Runtime("openvino"), "float32"), revision_in("1f0c", Runtime("openvino"), "int8")
     ('1f0c', '1f0c-openvino-int8')
+    >>> revision_in("1f0c", Runtime("torch"), "float8")
+    '1f0c-torch-float8'
     """
     precision = runtime.computes_in(dtype)
+    if precision == FLOAT8:
+        return f"{revision}-torch-{precision}"
     if runtime.name == "torch" or precision == "float32":
         return revision
     own = runtime.name == "int8" and has_own_int8()
@@ -209,8 +222,8 @@ def revision_in(revision: str, runtime: Runtime, dtype: str) -> str:
 def runtime_of(revision: str) -> str:
     """Return the runtime of vectors with this revision, as `Runtime.parse` reads it.
 
-    >>> runtime_of("1f0c"), runtime_of("1f0c-int8"), runtime_of("1f0c-openvino-int8")
-    ('torch', 'int8', 'openvino-int8')
+    >>> runtime_of("1f0c"), runtime_of("1f0c-int8"), runtime_of("1f0c-torch-float8")
+    ('torch', 'int8', 'torch-float8')
     """
     label = revision.partition("-")[2]
     return label if label.partition("-")[0] in PRECISIONS else "torch"

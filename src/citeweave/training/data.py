@@ -424,6 +424,15 @@ class Batches:
         return order, np.cumsum(self._triplets[order])
 
 
+def count_tokens(data: TrainingData, options: TrainingOptions) -> float:
+    """Return about how many tokens a training run encodes: those of its first batch at every step."""
+    planned = Batches(data.groups, options)
+    if not planned.units:
+        return 0.0
+    steps = options.steps or options.epochs * planned.per_epoch
+    return float(steps * data.tokens.lengths()[planned.at(0).papers].sum())
+
+
 def _select_groups(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
     """Select the groups that can be trained on, or a random share of them."""
     usable = np.flatnonzero(groups.can_train(pairs_suffice=options.pairs_suffice))

@@ -215,8 +215,9 @@ class TrainingOptions:
     precision: Annotated[str, OneOf("auto", "float32", "bfloat16")] = "auto"
     """Precision of the network: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
 
-    compiled: bool = False
-    """Compile the layers of a BERT-like network on a GPU: takes a minute, and makes long runs 10 to 50% faster."""
+    compiled: bool | None = None
+    """Compile the layers of a BERT-like network on a GPU: takes a minute, and makes long runs 10 to 50% faster; None = where
+    the run is long enough."""
 
     micro_tokens: Annotated[int, Range(0)] = 0
     """Tokens encoded at a time; larger batches are encoded in parts with the same result. 0 = by the device."""
@@ -313,6 +314,11 @@ class TrainingOptions:
     def reads_rules(self) -> bool:
         """Whether a loss uses only the negatives of some mining rules."""
         return any(settings.get("negatives_by") for settings in self.losses.values())
+
+    @property
+    def compiles_by_length(self) -> bool:
+        """Whether the length of a run decides if layers are compiled, which sharded and unused ones are not."""
+        return self.compiled is None and self.parallel != "fsdp" and self.parts != "heads"
 
     @property
     def reads_sentences(self) -> bool:

@@ -44,10 +44,10 @@ from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import BATCH_TOKENS, WINDOW, TorchEncoder, batch_kind, load_encoder
 from citeweave.encoders.model_card import ModelCard
-from citeweave.encoders.network import speed_up
+from citeweave.encoders.network import pays_to_compile, speed_up
 from citeweave.encoders.runtimes import fastest
 from citeweave.encoders.save import save_encoder
-from citeweave.training.data import TrainingData
+from citeweave.training.data import TrainingData, count_tokens
 from citeweave.training.distributed import (
     ProcessGroup,
     check_agreement,
@@ -301,7 +301,9 @@ def prepare_run(
 ) -> TrainingRun[EncoderTask]:
     """Prepare to train an encoder: choose the trained weights, make heads and objective, shard the network."""
     options = plan.training
-    network = speed_up(start.network) if options.compiled else start.network
+    by_length = options.compiles_by_length and start.network.device != "cpu"
+    is_long = by_length and pays_to_compile("training", count_tokens(data, options), reporter)
+    network = speed_up(start.network) if options.compiled or is_long else start.network
     if options.reads_sentences and start.settings.pooling not in ("cls", "mean"):
         raise UserError(
             f"encoder.pooling is {start.settings.pooling!r}, and losses on sentences read only the last layer; use cls or mean"

@@ -1,0 +1,188 @@
+"""Weights of packed layers cast together, layers in 8-bit floats, and the kernels between their products."""
+
+import importlib.util
+import os
+from dataclasses import replace
+
+import pytest
+
+from citeweave.core.errors import UserError
+from citeweave.core.progress import QUIET
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.network import COMPILING_PAYS, Network, _check_dtype, pays_to_compile
+from citeweave.encoders.runtimes import Runtime, revision_in, runtime_of, same_weights
+
+from .conftest import Recorder, refused
+from .test_packed import make, packed, texts
+
+torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.encoders import float8, layer_weights  # noqa: E402
+from citeweave.encoders import packed as packing  # noqa: E402
+
+interpreted = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") != "1" or not importlib.util.find_spec("triton"), reason="no TRITON_INTERPRET=1"
+)
+
+
+def layers_of(model):
+    return list(map(packing._weights, model.encoder.layer))
+
+
+def test_weights_cast_together_and_their_gradients_have_the_bits_of_single_casts():
+    model = make("Bert")
+    model.encoder.layer[1].attention.self.key.bias.requires_grad_(False)
+    weights, found = layers_of(model), []
+    together = layer_weights.cast_layers(weights, torch.bfloat16)
+    apart = []
+    for layer in weights:
+        cast = [weight.to(torch.bfloat16) for weight in layer]
+        apart.append((torch.cat(cast[0:6:2]), torch.cat(cast[1:6:2]), *cast[6:]))
+    for ways in (together, apart):
+        model.zero_grad()
+        flat = [weight for layer in ways for weight in layer]
+        draw = torch.Generator().manual_seed(0)
+        torch.autograd.backward(flat, [torch.randn(w.shape, generator=draw).bfloat16() for w in flat])
+        found.append((flat, [weight.grad for layer in weights for weight in layer]))
+    for one, other in zip(*(flat + grads for flat, grads in found), strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or (torch.equal(one, other) and one.dtype == other.dtype)
+
+
+def test_weights_are_kept_only_while_they_are_frozen():
+    model = make("Bert")
+    weights = layers_of(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, fused=True)  # which does not count its changes
+    with torch.no_grad(), layer_weights.frozen_weights():
+        first = layer_weights.frozen_layers(model, weights, torch.bfloat16)
+        with layer_weights.frozen_weights():
+            assert layer_weights.frozen_layers(model, weights, torch.bfloat16) is first
+        assert layer_weights.frozen_layers(model, weights, torch.float16) is not first
+        with torch.enable_grad():
+            assert layer_weights.frozen_layers(model, weights, torch.bfloat16) is not first
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    with torch.no_grad():
+        second = layer_weights.frozen_layers(model, weights, torch.bfloat16)
+    assert not torch.equal(first[0].wide, second[0].wide)
+
+
+def test_the_tanh_form_of_gelu_errs_less_than_rounding_to_bfloat16():
+    draw = torch.Generator().manual_seed(0)
+    for scale in (0.5, 1.0, 2.0, 4.0):
+        states = scale * torch.randn(100_000, generator=draw, dtype=torch.float64)
+        exact = torch.nn.functional.gelu(states)
+        error = (torch.nn.functional.gelu(states, approximate="tanh") - exact).norm()
+        assert error < (exact.bfloat16().double() - exact).norm()
+
+
+def test_inference_kernels_serve_half_precision_on_cuda_without_gradients(monkeypatch):
+    states = torch.randn(4, 16)
+    assert not packing._fuses(states) and not packing._fuses(states.bfloat16())
+    weight, bias = torch.randn(32, 16), torch.randn(32)
+    wanted = packing._linear_gelu(states, weight, bias)
+    monkeypatch.setattr(packing, "_fuses", lambda states: True)
+    torch.testing.assert_close(packing._linear_gelu(states, weight, bias), wanted, atol=1e-3, rtol=1e-3)
+    monkeypatch.setattr(packing, "HAS_EPILOGUE", False)
+    assert torch.equal(packing._linear_gelu(states, weight, bias), wanted)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_float8_is_near_and_nearer_with_exact_layers(monkeypatch, kind, pooling):
+    network = packed(make(kind))
+    small, cosines = float8.float8_network(network, kind), []
+    with torch.inference_mode():
+        wanted = getattr(network.states(texts(), first_only=pooling == "cls"), pooling)()
+        for exact in ((), (0, -1), (0, 1, 2)):
+            monkeypatch.setattr(float8, "EXACT_LAYERS", exact)
+            found = getattr(small.states(texts(), first_only=pooling == "cls"), pooling)()
+            cosines.append(float(torch.cosine_similarity(found, wanted).mean()))
+    assert all(0.99 < cosine < 0.99999 for cosine in cosines[:2]) and cosines[2] > 0.999999
+
+
+def test_rows_and_weights_are_quantized_within_their_rounding():
+    states = torch.randn(50, 64) * torch.logspace(-6, 6, 50)[:, None]
+    states[7] = 0
+    rows = float8.quantize(states)
+    back = rows.codes.float() * rows.scales
+    assert rows.codes.dtype == torch.float8_e4m3fn and rows.scales.shape == (50, 1) and not back[7].any()
+    assert ((back - states).abs() <= states.abs() / 16 + rows.scales * 2**-10).all()
+    weight, bias = torch.randn(32, 64), torch.randn(32)
+    product = float8.quantize_weight(weight, bias)
+    assert product.scales.shape == (1, 32)
+    wanted = torch.nn.functional.linear(back, product.codes.float() * product.scales.T, bias)
+    torch.testing.assert_close(float8.multiply(rows, product), wanted)
+
+
+def test_float8_is_a_precision_of_its_own():
+    runtime = Runtime("torch", "float8")
+    assert runtime.label == runtime_of(revision_in("1f0c", runtime, "float32")) == "torch-float8"
+    assert same_weights("1f0c", "1f0c-torch-float8") and revision_in("1f0c", Runtime("torch"), "bfloat16") == "1f0c"
+
+
+def test_what_cannot_be_computed_in_float8_is_refused(bert, monkeypatch):
+    refused("--dtype is float8, for which this processor", load_encoder, bert, dtype="float8", device="cpu")
+    refused("pooling layers needs all; use bfloat16", load_encoder, bert, dtype="float8", pooling="layers")
+    refused("and Electra is electra; use bfloat16", float8.float8_network, packed(make("Electra")), "Electra")
+    small = float8.float8_network(packed(make("Bert")), "Bert")
+    refused("computes the last layer only", small.padded, texts())
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    with pytest.raises(
+        UserError, match="--dtype is float8, for which NVIDIA A100 has no fast arithmetic; use bfloat16"
+    ):
+        _check_dtype("float8", "cuda")
+
+
+def test_an_encoder_computes_in_float8(bert, monkeypatch):
+    plain = load_encoder(bert, device="cpu", pooling="mean")
+    network = float8.float8_network(replace(plain.network, packed=True), "bert")
+    found = replace(plain, network=network).encode(["The cell grows", "data", ""])
+    wanted = plain.encode(["The cell grows", "data", ""])
+    assert ((found * wanted).sum(1)[:2] > 0.99 * (wanted**2).sum(1)[:2]).all() and not found[2].any()
+
+
+def test_long_runs_compile_by_themselves():
+    said = Recorder()
+    said.say = said.totals.append
+    assert not pays_to_compile("training", COMPILING_PAYS["training"] - 1, said) and not said.totals
+    assert pays_to_compile("training", COMPILING_PAYS["training"], said)
+    assert "training of about 300,000,000 tokens: layers are compiled first" in said.totals[0]
+    assert not pays_to_compile("embedding", 10_000, QUIET)
+
+
+@interpreted
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp2")
+@pytest.mark.parametrize("width", [48, 768])
+def test_kernels_give_what_torch_gives(width):
+    from citeweave.encoders import triton_layers
+
+    torch.manual_seed(0)
+    added, kept, gain, shift = torch.randn(7, width), torch.randn(7, width), torch.randn(width), torch.randn(width)
+    wanted = torch.nn.functional.layer_norm(added + kept, (width,), gain, shift, 1e-12)
+    torch.testing.assert_close(triton_layers.add_norm(added, kept, gain, shift, 1e-12), wanted)
+    stream, codes, scales = triton_layers.add_norm_rows(added, kept, gain, shift, 1e-12)
+    torch.testing.assert_close(stream, wanted)
+    for (own, own_scales), there in (
+        ((codes, scales), float8.quantize(wanted)),
+        (triton_layers.quantize_rows(kept), float8.quantize(kept)),
+        (triton_layers.quantize_rows(9 * kept, gelu=True), float8.quantize(9 * kept, activates=True)),
+    ):
+        torch.testing.assert_close(own_scales, there.scales)
+        found, back = own.float() * own_scales, there.codes.float() * there.scales
+        assert float((found - back).norm() / back.norm()) < 0.08  # the interpreter truncates where a GPU rounds
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 9), reason="no GPU with 8-bit floats"
+)
+def test_float8_on_a_gpu_gives_what_a_cpu_gives():
+    model = make("Bert", num_attention_heads=2).bfloat16()
+    batch, found = texts((5, 40, 17, 1, 64, 63)), []
+    for device in ("cpu", "cuda"):
+        small = float8.float8_network(Network(model.to(device), device, 0, packed=True), "Bert")
+        with torch.inference_mode():
+            found.append(small.states(batch).mean().cpu())
+    assert float(torch.cosine_similarity(*found).min()) > 0.999
