@@ -79,13 +79,15 @@ def test_the_tanh_form_of_gelu_errs_less_than_rounding_to_bfloat16():
 
 def test_inference_kernels_serve_half_precision_on_cuda_without_gradients(monkeypatch):
     states = torch.randn(4, 16)
-    assert not packing._fuses(states) and not packing._fuses(states.bfloat16())
+    assert not packing._is_fast(states, torch.bfloat16) and not packing._has_kernels(states, torch.bfloat16)
     weight, bias = torch.randn(32, 16), torch.randn(32)
     wanted = packing._linear_gelu(states, weight, bias)
-    monkeypatch.setattr(packing, "_fuses", lambda states: True)
-    torch.testing.assert_close(packing._linear_gelu(states, weight, bias), wanted, atol=1e-3, rtol=1e-3)
-    monkeypatch.setattr(packing, "HAS_EPILOGUE", False)
-    assert torch.equal(packing._linear_gelu(states, weight, bias), wanted)
+    monkeypatch.setattr(packing, "_is_fast", lambda states, dtype: True)
+    assert torch.equal(packing._linear_gelu(states, weight, bias), wanted)  # gradients are wanted
+    with torch.no_grad():
+        torch.testing.assert_close(packing._linear_gelu(states, weight, bias), wanted, atol=1e-3, rtol=1e-3)
+        monkeypatch.setattr(packing, "HAS_EPILOGUE", False)
+        assert torch.equal(packing._linear_gelu(states, weight, bias), wanted)
 
 
 @pytest.mark.parametrize("kind", ["Bert", "Roberta"])
@@ -95,8 +97,8 @@ def test_float8_is_near_and_nearer_with_exact_layers(monkeypatch, kind, pooling)
     small, cosines = float8.float8_network(network, kind), []
     with torch.inference_mode():
         wanted = getattr(network.states(texts(), first_only=pooling == "cls"), pooling)()
-        for exact in ((), (0, -1), (0, 1, 2)):
-            monkeypatch.setattr(float8, "EXACT_LAYERS", exact)
+        for share in (0.0, 0.3, 1.0):
+            monkeypatch.setattr(float8, "EXACT_SHARE", share)
             found = getattr(small.states(texts(), first_only=pooling == "cls"), pooling)()
             cosines.append(float(torch.cosine_similarity(found, wanted).mean()))
     assert all(0.99 < cosine < 0.99999 for cosine in cosines[:2]) and cosines[2] > 0.999999
@@ -173,6 +175,30 @@ def test_kernels_give_what_torch_gives(width):
         torch.testing.assert_close(own_scales, there.scales)
         found, back = own.float() * own_scales, there.codes.float() * there.scales
         assert float((found - back).norm() / back.norm()) < 0.08  # the interpreter truncates where a GPU rounds
+
+
+@interpreted
+@pytest.mark.parametrize("width", [48, 768])
+def test_norms_embeddings_and_means_by_kernels(width):
+    from citeweave.encoders import triton_layers
+
+    torch.manual_seed(0)
+    added, kept, gain, shift, probe = (torch.randn(*shape, width) for shape in ((7,), (7,), (), (), (7,)))
+    grads = []
+    for own in (triton_layers.add_norm, lambda a, b, *more: torch.nn.functional.layer_norm(a + b, (width,), *more)):
+        inputs = [one.clone().requires_grad_() for one in (added, kept, gain, shift)]
+        (own(*inputs, 1e-12) * probe).sum().backward()
+        grads.append([one.grad for one in inputs])
+    torch.testing.assert_close(*grads)
+    ids, positions = torch.randint(0, 5, (7,), dtype=torch.int32), torch.arange(7, dtype=torch.int32) % 4
+    words, places, kinds = (torch.randn(rows, width) for rows in (5, 6, 2))
+    for kind in (kinds, None):
+        summed = words[ids] + places[positions + 2] + (0 if kind is None else kind[0])
+        found = triton_layers.embed_norm(ids, positions, 2, (words, places, kind), (gain, shift), 1e-12, torch.float32)
+        torch.testing.assert_close(found, torch.nn.functional.layer_norm(summed, (width,), gain, shift, 1e-12))
+    stream, bounds = torch.randn(150, width), torch.tensor([0, 100, 101, 150], dtype=torch.int32)
+    wanted = torch.stack([part.mean(0) for part in stream.split(bounds.diff().tolist())])
+    torch.testing.assert_close(triton_layers.mean_rows(stream, bounds), wanted)
 
 
 @pytest.mark.skipif(

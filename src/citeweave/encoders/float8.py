@@ -8,13 +8,14 @@
 Codes are e4m3 (Micikevicius et al. 2022, FP8 formats for deep learning): 4 bits of exponent and 3 of mantissa. Every output of a
 weight and every token of a state has one scale, its largest absolute value over 448; those of states are measured as they are
 computed. Only the products with weights are in float8. Embeddings, residual stream and attention stay in bfloat16, sums and
-norms in float32; so does the last layer where only the first tokens are wanted. Needs a GPU of compute capability 8.9 or
+norms in float32; so does the last quarter of the layers. Needs a GPU of compute capability 8.9 or
 later, such as L4, H100 and H200. On a CPU the same codes are multiplied in float32, slowly, for tests. No gradients and no
 states of inner layers. Imports torch: import this module inside functions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -43,8 +44,9 @@ CODES = torch.float8_e4m3fn
 LARGEST = 448.0
 """The largest number of e4m3."""
 
-EXACT_LAYERS: tuple[int, ...] = ()
-"""Layers that stay in bfloat16, such as (0, -1): more exact, and slower by 4 % of BERT-base for each."""
+EXACT_SHARE = 0.25
+"""Part of the layers, the last ones, that stay in bfloat16: what goes wrong there is not evened out by further layers. All of
+MPNet in float8 has a mean cosine of 0.9978 to float32, without the last quarter 0.9991; the first layers matter little."""
 
 FAST_SUMS = True
 """Whether sums of products are kept in the tensor cores, which is faster and less exact than float32."""
@@ -164,12 +166,12 @@ def _run(model: Any, layers: tuple[Float8Layer, ...], packed: Packed, first_only
     config, dtype = model.config, model.dtype
     rates = (0.0,) * (1 + len(layers))
     shape = packing.PackedShape(int(config.num_attention_heads), float(config.layer_norm_eps), rates, dtype, first_only)
-    exact = {number % len(layers) for number in EXACT_LAYERS}
+    first_exact = len(layers) - math.ceil(EXACT_SHARE * len(layers))
     with torch.autocast(packed.ids.device.type, enabled=False):
         stream, rows = packing._embed(packed, packing._tables(model), shape), None
         for number, layer in enumerate(layers):
             is_last_of_first = first_only and number == len(layers) - 1
-            if is_last_of_first or number in exact:
+            if is_last_of_first or number >= first_exact:
                 stream, rows = packing._run_layer(stream, layer.exact, packed, shape, 0.0, is_last_of_first), None
             else:
                 stream, rows = _run_layer(stream, rows or quantize(stream), layer, packed, shape)

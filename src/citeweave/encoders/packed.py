@@ -10,9 +10,9 @@ of its states alone, because variable-length attention has none.
 
 The layers read the weights of the transformers model at every call, so that gradients reach them, and cast them together
 (`layer_weights.py`); inside `frozen_weights` they are cast once. The residual stream has the dtype of the computation, too;
-norms and softmax are float32 inside. Queries, keys and values come from one product. Without gradients, in half precision on
-CUDA, GELU is part of the product before it, in its tanh form, and a sum and its norm are one kernel (`triton_layers.py`). With
-`first_only` the last layer computes only the first token of every text, which is all that cls pooling needs: it saves 7 % of
+norms and softmax are float32 inside. Queries, keys and values come from one product. In half precision on CUDA a sum and its
+norm are one kernel (`triton_layers.py`); without gradients embeddings and means are, too, and GELU is part of the product before
+it, in its tanh form. With `first_only` the last layer computes only the first token of every text, which is all that cls pooling needs: it saves 7 % of
 BERT-base. `compiled` runs all layers as one piece of code by torch.compile, compiled at the first call for any number of tokens
 and texts. Imports torch: import this module inside functions.
 """
@@ -102,6 +102,9 @@ def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tenso
     """Embed the words, positions and types of packed tokens, summed and normalized, (tokens, dimension)."""
     word, word_pad, position, position_pad, kind, weight, bias = tables
     first = 0 if position_pad is None else position_pad + 1  # RoBERTa counts its positions from here on
+    if _has_kernels(packed.ids, shape.dtype) and not torch.is_grad_enabled():
+        places = packed.ids, packed.positions, first
+        return triton_layers.embed_norm(*places, (word, position, kind), (weight, bias), shape.eps, shape.dtype)
     states = embedding(packed.ids, word, word_pad) + embedding(packed.positions + first, position, position_pad)
     states = states if kind is None else states + kind[0]
     return _drop(layer_norm(states, weight.shape, weight, bias, shape.eps), shape.rates[0]).to(shape.dtype)
@@ -132,14 +135,19 @@ def _attend_first(stream: Tensor, weights: LayerWeights, packed: Packed, heads: 
     return kept, attend(query, key, value, Spans(one_each, packed.bounds, 1, packed.longest)).flatten(1)
 
 
-def _fuses(states: Tensor) -> bool:
-    """Return whether kernels without gradients may be used for these states: half precision on CUDA."""
-    return states.is_cuda and states.dtype in (torch.bfloat16, torch.float16) and not torch.is_grad_enabled()
+def _is_fast(states: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether states are computed in half precision on CUDA, which has kernels of its own."""
+    return states.is_cuda and dtype in (torch.bfloat16, torch.float16)
+
+
+def _has_kernels(states: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether the kernels of `triton_layers.py` are used; compiled code has its own."""
+    return HAS_TRITON and _is_fast(states, dtype) and not torch.compiler.is_compiling()
 
 
 def _add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
-    """Return the norm of a sum (tokens, dimension); compiled code fuses the two by itself."""
-    if HAS_TRITON and not torch.compiler.is_compiling() and _fuses(kept):
+    """Return the norm of a sum (tokens, dimension)."""
+    if _has_kernels(kept, kept.dtype):
         return triton_layers.add_norm(added, kept, gain, shift, eps)
     return layer_norm(kept + added, gain.shape, gain, shift, eps)
 
@@ -150,7 +158,7 @@ def _linear_gelu(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     The tanh form (Hendrycks and Gimpel 2016), which cuBLASLt computes inside of the product, is at most 4.8e-4 from the exact
     one, less than the rounding of the layer's outputs to bfloat16.
     """
-    if HAS_EPILOGUE and _fuses(states):
+    if HAS_EPILOGUE and _is_fast(states, states.dtype) and not torch.is_grad_enabled():
         return torch._addmm_activation(bias, states, weight.t(), use_gelu=True)
     return _gelu(linear(states, weight, bias))
 
@@ -259,6 +267,8 @@ class PackedStates:
         return self.stream[self.bounds[:-2].long()].float()  # (texts, dimension)
 
     def mean(self) -> Tensor:
+        if _has_kernels(self.stream, self.stream.dtype) and not torch.is_grad_enabled():
+            return triton_layers.mean_rows(self.stream, self.bounds[:-1])
         sums = torch.segment_reduce(self.stream.float(), "sum", offsets=self.bounds.long(), axis=0)  # (texts + 1, ...)
         return (sums / self.bounds.diff()[:, None])[:-1]  # (texts, dimension)
 
