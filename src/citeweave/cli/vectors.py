@@ -189,7 +189,7 @@ class EmbedArguments(OutputArguments):
     """Runtime of the model: auto (the fastest here), torch, openvino or int8 (8-bit arithmetic)."""
 
     compiled: Annotated[bool | None, Flag("--compiled/--no-compiled")] = None
-    """With --runtime torch on a GPU: compile the layers first, for a minute; default: only where a run is long enough."""
+    """With --runtime torch on a GPU: compile the layers first, for ten seconds; default: only where a run is long enough."""
 
     device: str = "auto"
     """Device: cpu, cuda, auto, cuda:all, or a list such as "cuda:0,cuda:1"."""

@@ -4,7 +4,7 @@
     mask     (texts, tokens)               1 at a token, 0 where a shorter text is padded at its end
 
 On CUDA in half precision (its weights, or `torch.autocast` around the call) models of the BERT family read texts without
-padding, see `packed.py`. For long runs compile the layers: they take less time and memory, after a minute at the first batch
+padding, see `packed.py`. For long runs compile the layers: they take less time and memory, after some seconds at the first batch
 of embedding and at the first of training.
 
     network = speed_up(network)
@@ -41,9 +41,9 @@ FLOAT8 = "float8"
 
 DTYPES = ("float32", "bfloat16", "float16", FLOAT8)
 
-COMPILING_PAYS = {"embedding": 1_000_000_000, "training": 300_000_000}
-"""Tokens from which compiling layers is chosen by itself: it takes a minute, and on an H200 it saves at most 0.05
-microseconds of a token embedded and 0.2 of a token trained on."""
+COMPILING_PAYS = {"embedding": 2_000_000_000, "training": 300_000_000}
+"""Tokens from which compiling layers is chosen by itself: on an H200 it takes 10 seconds for embedding and 25 for training, and
+saves 0.006 microseconds of a token embedded and 0.1 of a token trained on (docs/performance.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,9 @@ def pays_to_compile(work: str, tokens: float, reporter: Reporter) -> bool:
     """Return whether a run of `COMPILING_PAYS` is long enough to compile the layers, and say so."""
     pays = tokens >= COMPILING_PAYS[work]
     if pays:
-        reporter.say(f"{work} of about {tokens:,.0f} tokens: layers are compiled first where torch can, for a minute")
+        reporter.say(
+            f"{work} of about {tokens:,.0f} tokens: layers are compiled first where torch can, for less than a minute"
+        )
     return pays
 
 

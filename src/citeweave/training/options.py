@@ -216,7 +216,7 @@ class TrainingOptions:
     """Precision of the network: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
 
     compiled: bool | None = None
-    """Compile the layers of a BERT-like network on a GPU: takes a minute, and makes long runs 10 to 50% faster; None = where
+    """Compile the layers of a BERT-like network on a GPU: takes half a minute, and makes long runs up to 10% faster; None = where
     the run is long enough."""
 
     micro_tokens: Annotated[int, Range(0)] = 0
