@@ -11,10 +11,10 @@ of its states alone, because variable-length attention has none.
 The layers read the weights of the transformers model at every call, so that gradients reach them, and cast them together
 (`layer_weights.py`); inside `frozen_weights` they are cast once. The residual stream has the dtype of the computation, too;
 norms and softmax are float32 inside. Queries, keys and values come from one product. In half precision on CUDA a sum and its
-norm are one kernel (`triton_layers.py`); without gradients embeddings and means are, too, and GELU is part of the product before
-it, in its tanh form. With `first_only` the last layer computes only the first token of every text, which is all that cls pooling needs: it saves 7 % of
-BERT-base. `compiled` runs all layers as one piece of code by torch.compile, compiled at the first call for any number of tokens
-and texts. Imports torch: import this module inside functions.
+norm are one kernel (`triton_layers.py`); without gradients embeddings and means are, too, and GELU is part of the product
+before it, in its tanh form. With `first_only` the last layer computes only the first token of every text, which is all that
+cls pooling needs: it saves 7 % of BERT-base. `compiled` runs all layers as one piece of code by torch.compile, compiled at
+the first call for any number of tokens and texts. Imports torch: import this module inside functions.
 """
 
 from __future__ import annotations

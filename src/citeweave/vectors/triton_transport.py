@@ -11,7 +11,8 @@ P_ij = a_i s_ij, the implicit function theorem at sum_i P_ij = b_j gives for the
     d/dC_ij = P_ij (1 + (u_j - q_i - C_ij + r_i) / ENTROPY),    d/da_i = r_i - q_i,    d/db_j = u_j
 
 and the masses a and b depend on the nearest sentences. The kernel computes it together with the distance, so that backward
-is one product. `anneal` is geomloss's schedule, one program per pair too. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
+is one product. `anneal` is geomloss's schedule, one program per pair too. Imports triton, which comes with torch on Linux with
+CUDA: import this module inside functions.
 """
 
 # A kernel takes many pointers and sizes, without Python types.
