@@ -125,7 +125,7 @@ WRONG_OPTIONS = [
     ({"pooling": "meen"}, "Did you mean 'mean'"),
     ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
     ({"device": "cuda:99"}, "torch sees"),
-    ({"dtype": "int8"}, "--dtype is 'int8'"),
+    ({"dtype": "int8"}, "--precision is 'int8'"),
     ({"dtype": "float16", "device": "cpu"}, "use float32"),
     ({"batch_tokens": 0}, "--batch-tokens is 0"),
     ({"max_tokens": 65}, "reads 1 to 64 tokens"),

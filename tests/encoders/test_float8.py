@@ -125,7 +125,7 @@ def test_float8_is_a_precision_of_its_own():
 
 
 def test_what_cannot_be_computed_in_float8_is_refused(bert, monkeypatch):
-    refused("--dtype is float8, for which this processor", load_encoder, bert, dtype="float8", device="cpu")
+    refused("--precision is float8, for which this processor", load_encoder, bert, dtype="float8", device="cpu")
     refused("pooling layers needs all; use bfloat16", load_encoder, bert, dtype="float8", pooling="layers")
     refused("and Electra is electra; use bfloat16", float8.float8_network, packed(make("Electra")), "Electra")
     small = float8.float8_network(packed(make("Bert")), "Bert")
@@ -133,7 +133,7 @@ def test_what_cannot_be_computed_in_float8_is_refused(bert, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     with pytest.raises(
-        UserError, match="--dtype is float8, for which NVIDIA A100 has no fast arithmetic; use bfloat16"
+        UserError, match="--precision is float8, for which NVIDIA A100 has no fast arithmetic; use bfloat16"
     ):
         _check_dtype("float8", "cuda")
 

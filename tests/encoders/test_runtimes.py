@@ -112,7 +112,7 @@ def test_torch_passes_its_options_on(bert):
     assert load_encoder(bert, device="cpu", runtime=Runtime(packed=False)).network.packed is False
     plain = load_encoder(bert, device="cpu")
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        with pytest.raises(UserError, match="--dtype is bfloat16, for which this processor has no fast arithmetic"):
+        with pytest.raises(UserError, match="--precision is bfloat16, for which this processor has no fast arithmetic"):
             load_encoder(bert, device="cpu", runtime="torch-bfloat16")
         return
     half = load_encoder(bert, device="cpu", runtime="torch-bfloat16")

@@ -149,7 +149,7 @@ def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
     """Load the network of a Hugging Face folder, and its tokenizer."""
     torch, transformers = require("torch", extra="minilm"), require("transformers", extra="minilm")
     place = _device(device)
-    _check_dtype(choose(dtype, DTYPES, "--dtype"), place)
+    _check_dtype(choose(dtype, DTYPES, "--precision"), place)
     with silence_transformers(transformers), torch.random.fork_rng(devices=[]):  # unused heads are drawn at random
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -268,11 +268,11 @@ def _check_dtype(dtype: str, device: str) -> None:
     torch = require("torch", extra="minilm")
     if dtype == FLOAT8 and device != "cpu" and not has_float8(device):
         place = torch.cuda.get_device_name(device)
-        raise UserError(f"--dtype is {dtype}, for which {place} has no fast arithmetic; use bfloat16")
+        raise UserError(f"--precision is {dtype}, for which {place} has no fast arithmetic; use bfloat16")
     if device == "cpu" and (
         dtype in ("float16", FLOAT8) or (dtype == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported())
     ):
-        raise UserError(f"--dtype is {dtype}, for which this processor has no fast arithmetic; use float32 or a GPU")
+        raise UserError(f"--precision is {dtype}, for which this processor has no fast arithmetic; use float32 or a GPU")
 
 
 def has_float8(device: str) -> bool:
