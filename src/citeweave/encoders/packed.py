@@ -158,7 +158,7 @@ def _norm(states: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
     A frozen gain, as in BitFit, gets a gradient that nobody reads: without one torch loses the shift's on CUDA beyond 65,536
     rows (https://github.com/pytorch/pytorch/pull/193016).
     """
-    if shift.requires_grad and not gain.requires_grad and torch.is_grad_enabled():
+    if shift.requires_grad and not gain.requires_grad and not torch.compiler.is_compiling():
         gain = gain.detach().requires_grad_()
     return layer_norm(states, gain.shape, gain, shift, eps)
 
