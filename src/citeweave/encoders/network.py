@@ -272,7 +272,9 @@ def _check_dtype(dtype: str, device: str) -> None:
     if device == "cpu" and (
         dtype in ("float16", FLOAT8) or (dtype == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported())
     ):
-        raise UserError(f"--precision is {dtype}, for which this processor has no fast arithmetic; use float32 or a GPU")
+        raise UserError(
+            f"--precision is {dtype}, for which this processor has no fast arithmetic; use float32 or a GPU"
+        )
 
 
 def has_float8(device: str) -> bool:
