@@ -3,9 +3,9 @@
 PYTHONPATH=src python benchmarks/gpu_speed.py                                     all, some five minutes on an H200
 PYTHONPATH=src python benchmarks/gpu_speed.py --what embed,train --json out.json
 PYTHONPATH=src python benchmarks/gpu_speed.py --what equality                     numbers of ours against float64
-PYTHONPATH=src python benchmarks/gpu_speed.py --what profile                      where a training step's time goes
+PYTHONPATH=src python benchmarks/gpu_speed.py --what profile                      where the time goes
 PYTHONPATH=src python benchmarks/gpu_speed.py --what kernels                      what fuses, against float64 and the clock
-PYTHONPATH=src python benchmarks/gpu_speed.py --what precision --model FOLDER --texts abstracts.txt
+PYTHONPATH=src python benchmarks/gpu_speed.py --what precision,disk --model FOLDER --texts abstracts.txt
 PYTHONPATH=src python benchmarks/gpu_speed.py --what train --batches 32 --variants plain,compiled,graphs,autotune,combo
 
 BERT-base's shape with random weights; texts of random tokens with the lengths of abstracts (mean 230, 16 to 512).
@@ -22,8 +22,10 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import functools
 import importlib.util
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,8 +38,10 @@ import transformers
 from gpu_peers import loop_of_sentence_transformers, sentence_transformer, usual_encode, usual_step
 from torch.nn.functional import triplet_margin_loss
 
+from citeweave import import_papers
 from citeweave.encoders import float8, packed_batch
 from citeweave.encoders import packed as packing
+from citeweave.encoders.embed import embed_papers
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.float8 import float8_network
 from citeweave.encoders.model_folder import Settings
@@ -62,8 +66,10 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=65_536, help="tokens of a batch of ours in embedding")
     parser.add_argument("--batches", default="32,1024", help="triplets of a training step")
     parser.add_argument("--variants", default="compiled,plain", help=f"of training: {', '.join(VARIANTS)}")
-    parser.add_argument("--model", default="minilm", help="for precision: a name or a folder")
-    parser.add_argument("--texts", type=Path, help="for precision: a text file, one abstract per line")
+    parser.add_argument("--model", default="minilm", help="for precision and disk: a name or a folder")
+    parser.add_argument("--texts", type=Path, help="for precision and disk: a text file, one abstract per line")
+    parser.add_argument("--copies", type=int, default=16, help="for disk: of every abstract")
+    parser.add_argument("--dtype", default="bfloat16", help="for disk")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     what = options.what.split(",")
@@ -351,27 +357,52 @@ def equality(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool)
     return rows
 
 
+def disk(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
+    """From a corpus on disk to a folder of vectors, tokenizing included, beside the network alone."""
+    texts = options.texts.read_text().splitlines() * options.copies
+    encoder = load_encoder(options.model, device="cuda", dtype=options.dtype)
+    read = encoder.reader.read(texts)
+    flops = forward_flops(np.array([len(ids) for ids in read]), encoder.network.model.config)
+    encoder.encode_tokens(read[:4096])
+    head(f"{options.model}, {len(texts)} texts, {options.dtype}", "papers/s")
+    with tempfile.TemporaryDirectory() as made:
+        papers = [{"id": str(number), "title": "", "abstract": text} for number, text in enumerate(texts)]
+        corpus = import_papers(papers, Path(made) / "corpus").corpus
+        ways = {
+            "the network alone": lambda: encoder.encode_tokens(read),
+            "from disk to disk": lambda: embed_papers(corpus, encoder, Path(made) / "vectors"),
+        }
+        rows = []
+        for name, work in ways.items():
+            seconds, gib = timed(work, 1)
+            rows.append(row_of(name, seconds, gib, flops, len(texts), options.peak, 0.0))
+            show(rows[-1])
+    return ratios(rows[::-1])
+
+
 def profile(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
-    """Where the time of a training step goes: kernels on the GPU, against the clock on the wall."""
+    """Where the time of training steps and of embedding goes: kernels on the GPU, against the clock on the wall."""
     from torch.profiler import ProfilerActivity
 
     model = new_model().train()
     network = Network(model, "cuda", 0, compiled="plain" not in options.variants)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
+    embedding = Network(new_model().to(torch.bfloat16).eval(), "cuda", 0)
+    encoder = TorchEncoder("", "", None, embedding, Settings("mean", 512), options.budget)  # type: ignore[arg-type]
+    works: dict[str, Callable[[], object]] = {"embedding of 4,096 texts": lambda: encoder.encode_tokens(tokens[:4096])}
     for batch in (32, MICRO_TRIPLETS):
         triplets = make_triplets(len(tokens), batch // 5 + 1, seed=2)[:batch]
-
-        def step(triplets: np.ndarray = triplets) -> None:
-            our_step(network, tokens, triplets, optimizer)
-
-        timed(step, 3)
-        wall = float(np.median(timed(lambda: [step() for _ in range(5)], 3)[0])) / 5
+        step = functools.partial(our_step, network, tokens, triplets, optimizer)
+        works[f"a step of {batch} triplets"] = step
+    for name, work in works.items():
+        timed(work, 3)
+        wall = float(np.median(timed(work, 9)[0]))
         with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as found:
-            step()
+            work()
             torch.cuda.synchronize()
         events = sorted(found.key_averages(), key=lambda event: -event.device_time_total)
         total = sum(event.device_time_total for event in events) / 1e3
-        print(f"\nA step of {batch} triplets: {1e3 * wall:.2f} ms; kernels {total:.2f} ms")
+        print(f"\n{name}: {1e3 * wall:.2f} ms; kernels {total:.2f} ms")
         for event in events[:20]:
             print(f"{event.device_time_total / 1e3:9.3f} ms {event.count:5}  {event.key[:90]}", flush=True)
     return []
@@ -437,7 +468,7 @@ def double_vectors(network: Network, batch: list[np.ndarray], pooling: str) -> t
 
 
 MEASUREMENTS = {
-    "kernels": kernels, "embed": embed, "precision": precision, "train": train, "equality": equality, "profile": profile,
+    "kernels": kernels, "embed": embed, "precision": precision, "disk": disk, "train": train, "equality": equality, "profile": profile,
 }  # fmt: skip
 
 
