@@ -37,7 +37,6 @@ ALLOWED = {
     ("core/executor.py", "import by a name"): "functions of citeweave only; what names them is checked",
     ("core/executor.py", "part by a name"): "the same",
     ("encoders/network.py", "part by a name"): "one of DTYPES, checked by choose()",
-    ("encoders/runtimes.py", "part by a name"): "one of the runtime's precisions, checked by Runtime",
     ("encoders/save.py", "part by a name"): "one of DTYPES, checked by its caller",
     ("evaluation/suites/__init__.py", "import by a name"): "one of SUITES, checked by choose()",
     ("core/errors.py", "import by a name"): "callers give constants, which this check sees",
