@@ -89,6 +89,7 @@ def test_only_plain_bert_goes_through_its_own_layers_and_what_cannot_be_packed_i
     attention = adapted.encoder.layer[1].attention.attn
     attention.q = torch.nn.Sequential(attention.q, torch.nn.Identity())
     assert not packing.can_pack(adapted, "cpu", slowly=True) and not packed(adapted).packs
+    assert not packing.can_pack(make("MPNet", num_attention_heads=4), "cuda")  # no kernel for heads of 8 numbers
     assert not Network(make("Bert"), "cpu", 0).packs  # it never pays on a CPU
     model = make("ModernBert")
     before = model.config._attn_implementation
@@ -105,8 +106,10 @@ def test_mpnets_bias_by_distance_is_that_of_transformers():
     assert packed_batch.distance_bias(make("Bert"), torch.device("cpu")) is None
 
 
-def test_frozen_gains_of_norms_keep_the_gradients_of_shifts():
-    model = make("Bert")
+def test_frozen_gains_of_norms_keep_the_gradients_of_shifts(monkeypatch):
+    model, needed = make("Bert"), []
+    norm = packing.layer_norm
+    monkeypatch.setattr(packing, "layer_norm", lambda *given: needed.append(given[2].requires_grad) or norm(*given))
     wanted = gradients(model, packed(model).states(texts()).mean())
     for name, weight in model.named_parameters():
         weight.requires_grad_(name.endswith("bias"))
@@ -114,6 +117,7 @@ def test_frozen_gains_of_norms_keep_the_gradients_of_shifts():
     assert found.keys() == {name for name in wanted if name.endswith("bias")}
     for name, grad in found.items():
         close(grad, wanted[name], msg=name)
+    assert all(needed)  # without it torch loses the gradients of shifts on CUDA
 
 
 def test_dropout_is_drawn_in_training_alone():

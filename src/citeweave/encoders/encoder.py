@@ -31,7 +31,7 @@ from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, ru
 from citeweave.encoders.delta import base_revision, complete_model, open_model
 from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, ModelFolder, Settings
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate, parse_random
-from citeweave.encoders.network import FLOAT8, Network, check_can_read, draw_weights, load_network, refuse_unusable
+from citeweave.encoders.network import Network, check_can_read, draw_weights, load_network, refuse_unusable
 from citeweave.encoders.pooling import POOLINGS, embed_aspect_words, text_vectors
 from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, fastest, network_in, revision_in
 from citeweave.encoders.tokens import TextReader, Tokens, make_reader
@@ -168,11 +168,7 @@ def load_encoder(
     results. `runtime` computes the network: auto, torch, openvino or int8, see `runtimes.py`; with auto and a `dtype`
     other than float32 it is torch. The encoder's `runtime` is the one that was chosen.
     """
-    runtime = Runtime.parse(runtime) if isinstance(runtime, str) else runtime
-    if runtime.name == AUTO and dtype != "float32":
-        runtime = replace(runtime, name="torch")
-    if runtime.name == "torch" and dtype == FLOAT8:
-        runtime = replace(runtime, precision=FLOAT8)
+    runtime = (Runtime.parse(runtime) if isinstance(runtime, str) else runtime).for_dtype(dtype)
     shape, seed = parse_random(name_or_path)
     located = locate(shape)
     model = open_model(located.folder)

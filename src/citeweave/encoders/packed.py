@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn.functional import dropout, embedding, layer_norm, linear
 
 from citeweave.encoders.layer_weights import LayerWeights, frozen_layers
-from citeweave.encoders.packed_batch import HAS_VARLEN, Packed, Spans, attend, attend_wide, distance_bias
+from citeweave.encoders.packed_batch import HAS_VARLEN, Packed, Spans, attend, attend_wide, distance_bias, has_kernel
 from citeweave.encoders.pooling import States, mean_spans
 
 try:
@@ -308,13 +308,12 @@ class FirstStates:
 def can_pack(model: Any, device: str, *, slowly: bool = False) -> bool:
     """Return whether a model can be packed and that is faster on this device; `slowly` allows a CPU too."""
     kind = model.config.model_type
-    if (
-        kind not in PACKING_MODELS
-        or getattr(model.config, "is_decoder", False)
-        or (kind == "mpnet" and not is_plain(model))
-    ):
+    if kind not in PACKING_MODELS or getattr(model.config, "is_decoder", False):
         return False
-    if not device.startswith("cuda"):
+    is_cuda = device.startswith("cuda")
+    if kind == "mpnet" and not (is_plain(model) and (not is_cuda or has_kernel(model))):
+        return False  # transformers' interface and torch's attention of packed texts take no bias
+    if not is_cuda:
         return slowly
     if not HAS_VARLEN or torch.cuda.get_device_capability(device) < (8, 0):
         return False

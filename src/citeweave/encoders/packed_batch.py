@@ -169,6 +169,11 @@ def attend_wide(wide: Tensor, packed: Packed) -> Tensor:
     return attend(query, key, value, spans, bias=packed.bias)
 
 
+def has_kernel(model: Any) -> bool:
+    """Return whether `triton_attention.py` is there and has the size of this model's heads."""
+    return model.config.hidden_size // model.config.num_attention_heads in SIZES
+
+
 def distance_bias(model: Any, device: torch.device) -> Tensor | None:
     """Return what MPNet adds to the scores by relative position (Song et al. 2020), (heads, 2 FAR + 1); None for others.
 

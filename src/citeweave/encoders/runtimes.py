@@ -142,6 +142,11 @@ class Runtime:
         """The runtime as `parse` reads it: `torch`, `int8`, `openvino-int8`."""
         return f"{self.name}-{self.precision}" if self.precision and self.precision != self.name else self.name
 
+    def for_dtype(self, dtype: str) -> Runtime:
+        """Return the runtime of a network in this precision: auto is torch but in float32, and float8 is part of the label."""
+        name = "torch" if self.name == AUTO and dtype != "float32" else self.name
+        return replace(self, name=name, precision=FLOAT8 if (name, dtype) == ("torch", FLOAT8) else self.precision)
+
     def computes_in(self, dtype: str) -> str:
         """Return the precision of this runtime for a network of `dtype`."""
         return self.precision or ("int8" if self.name == "int8" else dtype)
