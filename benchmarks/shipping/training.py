@@ -153,7 +153,7 @@ class System:
 def judge_shipped(asked: Shipping, trained: TorchEncoder, bundle: Bundle, about: System) -> None:
     """By the suites of every corpus; reports are written beside the table's."""
     named = dataclasses.replace(trained, name=asked.name)
-    titles = trained_titles(bundle, trained_rows(bundle))
+    titles = trained_titles(bundle.papers, trained_rows(bundle))
     tokens: dict[Any, Any] = {}
     for corpus in CORPORA:
         own = read_bundle(bundles_of(asked.folder, corpus)[0])

@@ -27,11 +27,12 @@ import io
 import itertools
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,9 @@ from citeweave.core.columns import read_saved_arrays
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import write_atomically
 from citeweave.core.progress import QUIET, SAVE_EVERY, Reporter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Rows = NDArray[np.int64]
 Encode = Callable[[Rows], None]
@@ -72,6 +76,35 @@ class BatchResults:
 
     collect: Callable[[], None] = lambda: None
     """Copy all results into the arrays; some may still be on a device."""
+
+
+AHEAD = 2
+"""Batches that a device computes before the results of an earlier one are waited for."""
+
+
+class ResultCopies:
+    """Results of batches on their way from a device into an array, while the device computes the next batches."""
+
+    def __init__(self, target: NDArray[np.float32]) -> None:
+        self.target = target
+        self._under_way: deque[tuple[Rows, Tensor, Any]] = deque()
+
+    def add(self, places: Rows, batch: Tensor) -> None:
+        """Start copying a batch to these rows of the array, and finish the copies of those before the last ones."""
+        copy, copied = batch.to("cpu", non_blocking=True), None
+        if batch.is_cuda:
+            copied = sys.modules["torch"].cuda.Event()
+            copied.record(sys.modules["torch"].cuda.current_stream(batch.device))
+        self._under_way.append((places, copy, copied))
+        self.collect(left=AHEAD)
+
+    def collect(self, left: int = 0) -> None:
+        """Finish copies, the oldest first, until no more than these are left."""
+        while len(self._under_way) > left:
+            places, copy, copied = self._under_way.popleft()
+            if copied is not None:
+                copied.synchronize()
+            self.target[places] = copy.numpy()
 
 
 class SavedBatches:

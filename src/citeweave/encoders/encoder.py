@@ -27,7 +27,7 @@ from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError, choose, require
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Advance, Reporter
-from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
+from citeweave.encoders.batches import NOT_SAVED, BatchResults, ResultCopies, SavedBatches, run_batches
 from citeweave.encoders.delta import base_revision, complete_model, open_model
 from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, ModelFolder, Settings
 from citeweave.encoders.model_names import DEFAULT_MODEL, locate, parse_random
@@ -127,21 +127,13 @@ class TorchEncoder:
 
         lengths = np.array([len(ids) for ids in tokens], np.int64)  # (texts,)
         advance(int((lengths == 0).sum()))
-        pending: list[tuple[NDArray[np.int64], Any]] = []
+        copies = ResultCopies(vectors)
 
         def encode(rows: NDArray[np.int64]) -> None:
             with torch.inference_mode():
-                batch = text_vectors(self.network, [tokens[row] for row in rows.tolist()], self.settings)
-            pending.append((rows, batch.to("cpu", non_blocking=True)))  # meanwhile a GPU computes the next batch
+                copies.add(rows, text_vectors(self.network, [tokens[row] for row in rows.tolist()], self.settings))
 
-        def collect() -> None:
-            if self.network.device != "cpu":
-                torch.cuda.synchronize(self.network.device)
-            for rows, batch in pending:
-                vectors[rows] = batch.numpy()  # (texts of a batch, dimension)
-            pending.clear()
-
-        results = BatchResults([vectors], lambda rows: [rows], lambda rows: advance(len(rows)), collect)
+        results = BatchResults([vectors], lambda rows: [rows], lambda rows: advance(len(rows)), copies.collect)
         with frozen_weights():
             run_batches(lengths, self.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
 

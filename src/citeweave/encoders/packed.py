@@ -107,7 +107,7 @@ def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tenso
         return triton_layers.embed_norm(*places, (word, position, kind), (weight, bias), shape.eps, shape.dtype)
     states = embedding(packed.ids, word, word_pad) + embedding(packed.positions + first, position, position_pad)
     states = states if kind is None else states + kind[0]
-    return _drop(_norm(states, weight, bias, shape.eps), shape.rates[0]).to(shape.dtype)
+    return _drop(layer_norm(states, weight.shape, weight, bias, shape.eps), shape.rates[0]).to(shape.dtype)
 
 
 def _run_layer(
@@ -149,18 +149,7 @@ def _add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: flo
     """Return the norm of a sum (tokens, dimension)."""
     if _has_kernels(kept, kept.dtype):
         return triton_layers.add_norm(added, kept, gain, shift, eps)
-    return _norm(kept + added, gain, shift, eps)
-
-
-def _norm(states: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
-    """Return the norm of rows (tokens, dimension).
-
-    A frozen gain, as in BitFit, gets a gradient that nobody reads: without one torch loses the shift's on CUDA beyond 65,536
-    rows (https://github.com/pytorch/pytorch/pull/193016).
-    """
-    if shift.requires_grad and not gain.requires_grad and not torch.compiler.is_compiling():
-        gain = gain.detach().requires_grad_()
-    return layer_norm(states, gain.shape, gain, shift, eps)
+    return layer_norm(kept + added, gain.shape, gain, shift, eps)
 
 
 def _linear_gelu(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Advance, Reporter
 from citeweave.core.ragged import Ragged, owners_of, to_offsets
-from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
+from citeweave.encoders.batches import NOT_SAVED, BatchResults, ResultCopies, SavedBatches, run_batches
 from citeweave.encoders.encoder import WINDOW, TorchEncoder
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
@@ -158,15 +158,17 @@ def _window(
     # a paper without sentences is not read
     lengths = np.array([len(layout.tokens) if len(layout.numbers) else 0 for layout in layouts], np.int64)
     advance(int((lengths == 0).sum()))
+    copies = ResultCopies(matrix)
 
     def encode(rows: Rows) -> None:
         batch = [layouts[row] for row in rows.tolist()]
         with torch.inference_mode():
             tokens = [layout.tokens for layout in batch]
-            vectors = span_vectors(encoder.network, tokens, *_join_spans(batch), settings)
-        matrix[papers.places(rows)] = vectors.cpu().numpy()
+            copies.add(papers.places(rows), span_vectors(encoder.network, tokens, *_join_spans(batch), settings))
 
-    results = BatchResults([matrix], lambda rows: [papers.places(rows)], lambda rows: advance(len(rows)))
+    results = BatchResults(
+        [matrix], lambda rows: [papers.places(rows)], lambda rows: advance(len(rows)), copies.collect
+    )
     run_batches(lengths, encoder.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
     return matrix
 

@@ -23,6 +23,7 @@ must be in folders that all machines share. Loads no encoder itself: `embed.py` 
 from __future__ import annotations
 
 import io
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -108,15 +109,27 @@ def fill_shards(
             return
         run = _ShardRun(work, total, size, save_every, reporter, advance, iter(numbers))
         if len(makers) == 1:
-            run.make_shards(makers[0])
+            with _threads_taking_turns():
+                run.make_shards(makers[0])
             return
-        with ThreadPoolExecutor(len(makers)) as pool:
+        with _threads_taking_turns(), ThreadPoolExecutor(len(makers)) as pool:
             futures = [pool.submit(run.make_shards, maker) for maker in makers]
             try:
                 wait(futures, return_when=FIRST_EXCEPTION)
             finally:
                 run.stop.set()  # all are done, one failed, or the user interrupted
         _raise_first(futures)
+
+
+@contextmanager
+def _threads_taking_turns() -> Iterator[None]:
+    """Let a waiting thread run after 0.1 ms, not 5: one that launches a GPU's kernels waits before each of them."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:

@@ -30,7 +30,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,15 +85,19 @@ class TextReader:
             return []
         if self.by_sentence:
             return self._read_by_sentence(texts)
-        encoded = self.tokenizer(
-            [self._prepare(self.prompt + text) if text else "" for text in texts],
-            truncation=True,
-            max_length=self.max_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-        )["input_ids"]
+        prepared = [self._prepare(self.prompt + text) if text else "" for text in texts]
         empty = len(self.opening) + len(self.closing)
-        return [np.array(ids if len(ids) > empty else [], np.int64) for ids in encoded]
+        return [np.fromiter(ids if len(ids) > empty else (), np.int64) for ids in self._truncated_ids(prepared)]
+
+    def _truncated_ids(self, texts: Sequence[str]) -> Iterable[Sequence[int]]:
+        """Yield the ids of texts; a tokenizer in Rust is called directly, which takes half of the time in Python."""
+        inner = getattr(self.tokenizer, "backend_tokenizer", None)
+        if inner is None:
+            options = {"return_attention_mask": False, "return_token_type_ids": False}
+            return self.tokenizer(texts, truncation=True, max_length=self.max_tokens, **options)["input_ids"]
+        inner.no_padding()
+        inner.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
+        return (encoding.ids for encoding in inner.encode_batch_fast(texts))
 
     def pieces(self, texts: Sequence[str]) -> list[Tokens]:
         """Tokenize texts without special tokens, without prompt, not truncated."""

@@ -42,7 +42,8 @@ Named = list[tuple[str, nn.Parameter]]
 
 _UNUSED = "pooler."
 _EMBEDDINGS = "embed"
-_BIASES = ("bias", "LayerNorm.weight")
+_GAIN = "LayerNorm.weight"
+_BIASES = ("bias", _GAIN)
 
 
 def choose_parts(
@@ -73,7 +74,10 @@ def choose_parts(
     chosen = []
     for name, parameter in model.named_parameters():
         is_trained = is_pooling_weight(name) or (name not in frozen and _is_trained(name, parts, biases=biases))
-        parameter.requires_grad_(is_trained)
+        # a norm's gain gets a gradient that nobody reads: without it torch loses the shift's on CUDA beyond 65,536 rows
+        # (https://github.com/pytorch/pytorch/pull/193016)
+        has_trained_shift = parts == "bias" and name.endswith(_GAIN) and name not in frozen
+        parameter.requires_grad_(is_trained or has_trained_shift)
         if is_trained:
             chosen.append((name, parameter))
     if all(is_pooling_weight(name) for name, _ in chosen):
