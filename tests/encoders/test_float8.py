@@ -201,6 +201,97 @@ def test_norms_embeddings_and_means_by_kernels(width):
     torch.testing.assert_close(triton_layers.mean_rows(stream, bounds), wanted)
 
 
+def norm_inputs(rows, width, dtype=torch.float32):
+    torch.manual_seed(0)
+    shapes = (rows, width), (rows, width), (width,), (width,), (rows, width)
+    return [torch.randn(shape).to(dtype) for shape in shapes]  # added, kept, gain, shift, gradient of the norm
+
+
+def norm_gradients(norm, added, kept, gain, shift, probe):
+    inputs = [one.clone().requires_grad_() for one in (added, kept, gain, shift)]
+    norm(*inputs).backward(probe)
+    return [one.grad for one in inputs]
+
+
+def exact_norm(keeps=1.0):
+    return lambda added, kept, gain, shift: torch.nn.functional.layer_norm(
+        keeps * added + kept, gain.shape, gain, shift, 1e-12
+    )
+
+
+def dropout_mask(rows, width, rate, seed):
+    """Return the numbers that dropout keeps, (rows, width), which are those that have a gradient."""
+    from citeweave.encoders import triton_layers
+
+    inputs = norm_inputs(rows, width)
+    grads = norm_gradients(lambda *given: triton_layers.add_norm(*given, 1e-12, rate, seed), *inputs)
+    return grads[0] != 0
+
+
+@interpreted
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
+@pytest.mark.parametrize(("rows", "width", "programs"), [(1, 48, 528), (3, 384, 528), (9, 768, 528), (27, 48, 2)])
+def test_gradients_of_norms_are_those_in_float64(monkeypatch, rows, width, programs, dtype, error):
+    from citeweave.encoders import triton_layers
+
+    monkeypatch.setattr(triton_layers, "PROGRAMS", programs)
+    inputs = norm_inputs(rows, width, dtype)
+    found = norm_gradients(lambda *given: triton_layers.add_norm(*given, 1e-12), *inputs)
+    wanted = norm_gradients(exact_norm(), *(one.double() for one in inputs))
+    for own, exact in zip(found, wanted, strict=True):
+        assert own.dtype == dtype and float((own.double() - exact).norm() / exact.norm()) < error
+    assert torch.equal(found[0], found[1])
+
+
+@interpreted
+def test_dropout_of_norms_is_that_of_its_seed():
+    from citeweave.encoders import triton_layers
+
+    rate, (rows, width) = 0.1, (40, 768)
+    one, same, other = (dropout_mask(rows, width, rate, seed) for seed in (7, 7, 2**31 - 2))
+    assert torch.equal(one, same)
+    assert float((~one).float().mean()) == pytest.approx(rate, rel=0.03)
+    assert float((~one & ~other).float().mean()) == pytest.approx(rate**2, rel=0.15)  # they drop other numbers
+    for places in ((~one).float().mean(0), (~one).float().mean(1)):  # each row and each column drops its share
+        assert float(places.std() / (rate * (1 - rate) * len(places) / one.numel()) ** 0.5) == pytest.approx(1, abs=0.3)
+    added, kept, gain, shift, _ = norm_inputs(rows, width)
+    wanted = exact_norm(one / (1 - rate))(added, kept, gain, shift)
+    with torch.no_grad():  # as in the first of two passes over a batch in parts
+        torch.testing.assert_close(triton_layers.add_norm(added, kept, gain, shift, 1e-12, rate, 7), wanted)
+
+
+@interpreted
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
+@pytest.mark.parametrize(("rows", "width", "programs"), [(3, 384, 528), (27, 48, 2)])
+def test_gradients_of_norms_after_dropout_have_its_mask(monkeypatch, rows, width, programs, dtype, error):
+    from citeweave.encoders import triton_layers
+
+    monkeypatch.setattr(triton_layers, "PROGRAMS", programs)
+    inputs, keeps = norm_inputs(rows, width, dtype), dropout_mask(rows, width, 0.25, 3) / 0.75
+    found = norm_gradients(lambda *given: triton_layers.add_norm(*given, 1e-12, 0.25, 3), *inputs)
+    wanted = norm_gradients(exact_norm(keeps.double()), *(one.double() for one in inputs))
+    for own, exact in zip(found, wanted, strict=True):
+        assert own.dtype == dtype and float((own.double() - exact).norm() / exact.norm()) < error
+
+
+@interpreted
+def test_layers_with_kernels_drop_states_by_torchs_seed(monkeypatch):
+    from citeweave.encoders import triton_layers
+
+    monkeypatch.setattr(triton_layers, "ROWS", 64)  # the interpreter takes long for each program
+    monkeypatch.setattr(packing, "_has_kernels", lambda states, dtype: torch.is_grad_enabled())
+    monkeypatch.setattr(packing, "_drop", lambda states, rate: states)  # of the embeddings alone
+    found, model = [], make("Bert", hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.0).train()
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(packed(model).states(texts()).mean().detach())
+    assert torch.equal(found[0], found[1]) and not torch.allclose(found[1], found[2], atol=0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(packing, "_has_kernels", lambda states, dtype: False)
+        wanted = packed(model).states(texts()).mean()
+    torch.testing.assert_close(packed(model.eval()).states(texts()).mean(), wanted)
+
+
 @pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 9), reason="no GPU with 8-bit floats"
 )

@@ -10,8 +10,8 @@ of its states alone, because variable-length attention has none.
 
 The layers read the weights of the transformers model at every call, so that gradients reach them, and cast them together
 (`layer_weights.py`); inside `frozen_weights` they are cast once. The residual stream has the dtype of the computation, too;
-norms and softmax are float32 inside. Queries, keys and values come from one product. In half precision on CUDA a sum and its
-norm are one kernel (`triton_layers.py`); without gradients embeddings and means are, too, and GELU is part of the product
+norms and softmax are float32 inside. Queries, keys and values come from one product. In half precision on CUDA dropout, a sum
+and its norm are one kernel (`triton_layers.py`); without gradients embeddings and means are, too, and GELU is part of the product
 before it, in its tanh form. With `first_only` the last layer computes only the first token of every text, which is all that
 cls pooling needs: it saves 7 % of BERT-base. `compiled` runs all layers as one piece of code by torch.compile, compiled at
 the first call for any number of tokens and texts. Imports torch: import this module inside functions.
@@ -119,10 +119,10 @@ def _run_layer(
     else:
         wide = linear(stream, weights.wide, weights.wide_bias)  # (tokens, 3 dimension)
         kept, seen = stream, attend_wide(wide.view(wide.shape[0], 3, shape.heads, -1), packed).flatten(1)
-    added = _drop(linear(seen, weights.out, weights.out_bias), rate)
-    middle = _add_norm(added, kept, weights.norm, weights.norm_bias, shape.eps)
+    added = linear(seen, weights.out, weights.out_bias)
+    middle = _add_norm(added, kept, weights.norm, weights.norm_bias, shape.eps, rate)
     deep = linear(_linear_gelu(middle, weights.up, weights.up_bias), weights.down, weights.down_bias)
-    return _add_norm(_drop(deep, rate), middle, weights.last, weights.last_bias, shape.eps)
+    return _add_norm(deep, middle, weights.last, weights.last_bias, shape.eps, rate)
 
 
 def _attend_first(stream: Tensor, weights: LayerWeights, packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
@@ -145,11 +145,12 @@ def _has_kernels(states: Tensor, dtype: torch.dtype) -> bool:
     return HAS_TRITON and _is_fast(states, dtype) and not torch.compiler.is_compiling()
 
 
-def _add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
-    """Return the norm of a sum (tokens, dimension)."""
+def _add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float, rate: float) -> Tensor:
+    """Return the norm of a sum (tokens, dimension), what is added after dropout."""
     if _has_kernels(kept, kept.dtype):
-        return triton_layers.add_norm(added, kept, gain, shift, eps)
-    return layer_norm(kept + added, gain.shape, gain, shift, eps)
+        seed = int(torch.randint(2**31 - 1, ()).item()) if rate else 0  # on the CPU: nothing waits for the GPU
+        return triton_layers.add_norm(added, kept, gain, shift, eps, rate, seed)
+    return layer_norm(kept + _drop(added, rate), gain.shape, gain, shift, eps)
 
 
 def _linear_gelu(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

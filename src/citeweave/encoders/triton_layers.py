@@ -1,15 +1,16 @@
 """Triton kernels around the matrix products of packed BERT layers: embeddings, sums and norms, means, rows in 8-bit floats.
 
     embed_norm(packed ids and positions, tables, ...)     layer_norm of the sum of embeddings, (tokens, dimension)
-    add_norm(added, kept, gain, shift, eps)               layer_norm(added + kept), (tokens, dimension); differentiable
+    add_norm(added, kept, gain, shift, eps, rate, seed)   layer_norm(dropout(added) + kept), (tokens, dimension); differentiable
     mean_rows(stream, bounds)                             the mean of each text's rows, (texts, dimension)
-    add_norm_rows(added, kept, gain, shift, eps)          the same, and its rows in float8
+    add_norm_rows(added, kept, gain, shift, eps)          the same without dropout, and its rows in float8
     quantize_rows(states, gelu=True)                      rows of gelu(states) in float8
 
 Layer normalization is that of Ba et al. (2016), GELU the tanh form of Hendrycks and Gimpel (2016), whose error of at most
 4.8e-4 is far below the rounding of float8. A row in float8 (e4m3: Micikevicius et al. 2022) has one scale, its largest
-absolute value over 448. Each kernel reads its inputs once and computes in float32. Only `add_norm` has gradients, by torch's
-kernel of layer normalization.
+absolute value over 448. Each kernel reads its inputs once and computes in float32. Only `add_norm` has gradients. Its dropout
+(Srivastava et al. 2014) stores no mask: the numbers of Philox (Salmon et al. 2011) depend on the seed and the place alone, and
+the gradient draws them again.
 Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
 """
 
@@ -31,6 +32,12 @@ ROWS = 4
 
 WARPS = 4
 
+PROGRAMS = 528
+"""Programs at most that compute the gradients of a norm, each of many rows: 4 for each multiprocessor of an H200."""
+
+REGISTERS = 128
+"""Registers of a thread with which 4 of these programs run on a multiprocessor at once: 65,536 / 4 / 32 `WARPS`."""
+
 LARGEST = 448.0
 """The largest number of e4m3."""
 
@@ -48,16 +55,26 @@ def _normalize(states, gain, shift, inside, known, columns, eps, width: tl.const
     """Return normalized rows, their means and the inverses of their deviations; `states` are 0 outside of the rows."""
     mean = tl.sum(states, 1) / width  # (rows,)
     centered = tl.where(inside, states - mean[:, None], 0.0)
-    rate = 1.0 / tl.sqrt(tl.sum(centered * centered, 1) / width + eps)
-    states = centered * rate[:, None]
+    inverse = 1.0 / tl.sqrt(tl.sum(centered * centered, 1) / width + eps)
+    states = centered * inverse[:, None]
     states *= tl.load(gain + columns, mask=known, other=0.0).to(tl.float32)[None, :]
-    return states + tl.load(shift + columns, mask=known, other=0.0).to(tl.float32)[None, :], mean, rate
+    return states + tl.load(shift + columns, mask=known, other=0.0).to(tl.float32)[None, :], mean, inverse
 
 
 @triton.jit
+def _drop(states, seed, places, rate, block: tl.constexpr):
+    """Return rows after dropout; one draw serves four numbers."""
+    fours = places[:, None] * (block // 4) + tl.arange(0, block // 4)[None, :]
+    first, second, third, fourth = tl.rand4x(seed, fours)  # (rows, block / 4) each, from 0 to 1
+    drawn = tl.reshape(tl.join(tl.join(first, second), tl.join(third, fourth)), states.shape)
+    return tl.where(drawn >= rate, states * (1.0 / (1.0 - rate)), 0.0)
+
+
+@triton.jit(do_not_specialize=["seed"])
 def _norm_kernel(
-    added, kept, gain, shift, out, codes, scales, totals, means, rates, tokens, eps,
+    added, kept, gain, shift, out, codes, scales, totals, means, inverses, tokens, eps, seed, rate,
     width: tl.constexpr, block: tl.constexpr, rows: tl.constexpr, largest: tl.constexpr, keeps: tl.constexpr,
+    drops: tl.constexpr,
 ):  # fmt: skip
     places = tl.program_id(0).to(tl.int64) * rows + tl.arange(0, rows)
     columns = tl.arange(0, block)
@@ -65,16 +82,52 @@ def _norm_kernel(
     inside = (places < tokens)[:, None] & known[None, :]
     at = places[:, None] * width + columns[None, :]
     states = tl.load(added + at, mask=inside, other=0.0).to(tl.float32)
+    if drops:
+        states = _drop(states, seed, places, rate, block)
     states += tl.load(kept + at, mask=inside, other=0.0).to(tl.float32)
     if keeps:
         tl.store(totals + at, states.to(totals.dtype.element_ty), mask=inside)
-    states, mean, rate = _normalize(states, gain, shift, inside, known, columns, eps, width)
+    states, mean, inverse = _normalize(states, gain, shift, inside, known, columns, eps, width)
     if keeps:
         tl.store(means + places, mean, mask=places < tokens)
-        tl.store(rates + places, rate, mask=places < tokens)
+        tl.store(inverses + places, inverse, mask=places < tokens)
     tl.store(out + at, states.to(out.dtype.element_ty), mask=inside)
     if largest > 0:
         _store_codes(states, codes, scales, at, places, inside, tokens, largest)
+
+
+@triton.jit(do_not_specialize=["seed"])
+def _gradient_kernel(
+    grads, totals, means, inverses, gain, grad_added, grad_kept, grad_gains, grad_shifts, tokens, seed, rate,
+    width: tl.constexpr, block: tl.constexpr, rows: tl.constexpr, drops: tl.constexpr,
+):  # fmt: skip
+    """Store the gradients of a norm's inputs (Ba et al. 2016), and each program's sums of those of gain and shift."""
+    columns = tl.arange(0, block)
+    known = columns < width
+    gains = tl.load(gain + columns, mask=known, other=0.0).to(tl.float32)
+    grad_gain, grad_shift = tl.zeros([block], tl.float32), tl.zeros([block], tl.float32)
+    for start in range(tl.program_id(0) * rows, tokens, tl.num_programs(0) * rows):
+        places = (start + tl.arange(0, rows)).to(tl.int64)
+        there = places < tokens
+        inside = there[:, None] & known[None, :]
+        at = places[:, None] * width + columns[None, :]
+        grad = tl.load(grads + at, mask=inside, other=0.0).to(tl.float32)
+        total = tl.load(totals + at, mask=inside, other=0.0).to(tl.float32)
+        mean = tl.load(means + places, mask=there, other=0.0)
+        inverse = tl.load(inverses + places, mask=there, other=0.0)
+        normal = (total - mean[:, None]) * inverse[:, None]
+        grad_gain += tl.sum(grad * normal, 0)
+        grad_shift += tl.sum(grad, 0)
+        grad *= gains[None, :]
+        along = tl.sum(grad * normal, 1) / width  # (rows,)
+        found = (grad - (tl.sum(grad, 1) / width)[:, None] - normal * along[:, None]) * inverse[:, None]
+        tl.store(grad_kept + at, found.to(grad_kept.dtype.element_ty), mask=inside)
+        if drops:
+            found = _drop(found, seed, places, rate, block)
+            tl.store(grad_added + at, found.to(grad_added.dtype.element_ty), mask=inside)
+    at = tl.program_id(0) * width + columns
+    tl.store(grad_gains + at, grad_gain, mask=known)
+    tl.store(grad_shifts + at, grad_shift, mask=known)
 
 
 @triton.jit
@@ -154,11 +207,16 @@ def mean_rows(stream: Tensor, bounds: Tensor) -> Tensor:
     return out
 
 
-def add_norm(added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
-    """Return layer_norm(added + kept), all contiguous, (tokens, dimension), in the dtype of `kept`."""
+def add_norm(
+    added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float, rate: float = 0.0, seed: int = 0
+) -> Tensor:
+    """Return layer_norm(dropout(added) + kept), all contiguous, (tokens, dimension), in the dtype of `kept`.
+
+    Of `added` this rate is dropped, chosen by the seed, which is below 2^31.
+    """
     if not torch.is_grad_enabled():
-        return _launch_norm(added, kept, gain, shift, eps, largest=0.0)[0]
-    found: Tensor = _AddNorm.apply(added, kept, gain, shift, eps)  # type: ignore[no-untyped-call]
+        return _launch_norm(added, kept, gain, shift, eps, dropout=(rate, seed))[0]
+    found: Tensor = _AddNorm.apply(added, kept, gain, shift, eps, (rate, seed))  # type: ignore[no-untyped-call]
     return found
 
 
@@ -172,34 +230,46 @@ def add_norm_rows(
 
 class _AddNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
-        out, _, _, *stored = _launch_norm(added, kept, gain, shift, eps, largest=0.0, keeps=True)
-        ctx.save_for_backward(*stored, gain, shift)
+    def forward(
+        ctx: Any, added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float, dropout: tuple[float, int]
+    ) -> Tensor:
+        out, _, _, *stored = _launch_norm(added, kept, gain, shift, eps, keeps=True, dropout=dropout)
+        ctx.save_for_backward(*stored, gain)
+        ctx.dropout, ctx.shift_dtype = dropout, shift.dtype
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        total, mean, rate, gain, shift = ctx.saved_tensors
-        width = [total.shape[1]]
-        found = torch.ops.aten.native_layer_norm_backward(
-            grads[0].contiguous(), total, width, mean, rate, gain, shift, [True, True, True]
-        )
-        return found[0], found[0], found[1], found[2], None
+        total, mean, inverse, gain = ctx.saved_tensors
+        (rate, seed), (tokens, width) = ctx.dropout, total.shape
+        programs = min(PROGRAMS, triton.cdiv(tokens, ROWS))
+        grad_kept = torch.empty_like(total)
+        grad_added = torch.empty_like(total) if rate else grad_kept
+        sums = total.new_empty((2, programs, width), dtype=torch.float32)
+        _gradient_kernel[(programs,)](
+            grads[0].contiguous(), total, mean, inverse, gain, grad_added, grad_kept, *sums, tokens, seed, rate,
+            width=width, block=triton.next_power_of_2(width), rows=ROWS, drops=rate > 0, num_warps=WARPS,
+            maxnreg=REGISTERS,
+        )  # fmt: skip
+        grad_gain, grad_shift = sums.sum(1)
+        return grad_added, grad_kept, grad_gain.to(gain.dtype), grad_shift.to(ctx.shift_dtype), None, None
 
 
 def _launch_norm(
-    added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float, *, largest: float, keeps: bool = False
-) -> tuple[Tensor, ...]:
+    added: Tensor, kept: Tensor, gain: Tensor, shift: Tensor, eps: float, *,
+    largest: float = 0.0, keeps: bool = False, dropout: tuple[float, int] = (0.0, 0),
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the norm of a sum, its codes and their scales, and what the gradient needs: sum, mean, 1 / deviation."""
-    out, (tokens, width) = torch.empty_like(kept), kept.shape
+    out, (tokens, width), (rate, seed) = torch.empty_like(kept), kept.shape, dropout
     codes, scales = _empty_rows(kept) if largest else (out, out)
     total = torch.empty_like(kept) if keeps else out
-    mean, rate = (out.new_empty((tokens, 1), dtype=torch.float32) if keeps else out for _ in range(2))
+    mean, inverse = (out.new_empty((tokens, 1), dtype=torch.float32) if keeps else out for _ in range(2))
     _norm_kernel[(triton.cdiv(tokens, ROWS),)](
-        added, kept, gain, shift, out, codes, scales, total, mean, rate, tokens, eps,
-        width=width, block=triton.next_power_of_2(width), rows=ROWS, largest=largest, keeps=keeps, num_warps=WARPS,
+        added, kept, gain, shift, out, codes, scales, total, mean, inverse, tokens, eps, seed, rate,
+        width=width, block=triton.next_power_of_2(width), rows=ROWS, largest=largest, keeps=keeps, drops=rate > 0,
+        num_warps=WARPS,
     )  # fmt: skip
-    return out, codes, scales, total, mean, rate
+    return out, codes, scales, total, mean, inverse
 
 
 def quantize_rows(states: Tensor, *, gelu: bool = False) -> tuple[Tensor, Tensor]:
