@@ -286,10 +286,20 @@ def test_layers_with_kernels_drop_states_by_torchs_seed(monkeypatch):
         torch.manual_seed(seed)
         found.append(packed(model).states(texts()).mean().detach())
     assert torch.equal(found[0], found[1]) and not torch.allclose(found[1], found[2], atol=0.01)
-    with monkeypatch.context() as patch:
-        patch.setattr(packing, "_has_kernels", lambda states, dtype: False)
-        wanted = packed(model).states(texts()).mean()
-    torch.testing.assert_close(packed(model.eval()).states(texts()).mean(), wanted)
+
+
+@interpreted
+def test_dropout_is_the_same_with_and_without_gradients(monkeypatch):
+    from citeweave.encoders import triton_layers
+
+    monkeypatch.setattr(triton_layers, "ROWS", 64)
+    monkeypatch.setattr(packing, "_has_kernels", lambda states, dtype: True)
+    model, found = make("Bert", hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.0).train(), []
+    for needs in (True, False):  # the two passes over a batch in parts
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(needs):
+            found.append(packed(model).states(texts()).mean().detach())
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.skipif(

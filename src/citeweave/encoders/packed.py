@@ -102,7 +102,7 @@ def _embed(packed: Packed, tables: tuple[Any, ...], shape: PackedShape) -> Tenso
     """Embed the words, positions and types of packed tokens, summed and normalized, (tokens, dimension)."""
     word, word_pad, position, position_pad, kind, weight, bias = tables
     first = 0 if position_pad is None else position_pad + 1  # RoBERTa counts its positions from here on
-    if _has_kernels(packed.ids, shape.dtype) and not torch.is_grad_enabled():
+    if _has_kernels(packed.ids, shape.dtype) and not (torch.is_grad_enabled() or shape.rates[0]):
         places = packed.ids, packed.positions, first
         return triton_layers.embed_norm(*places, (word, position, kind), (weight, bias), shape.eps, shape.dtype)
     states = embedding(packed.ids, word, word_pad) + embedding(packed.positions + first, position, position_pad)
