@@ -66,8 +66,9 @@ def compress(asked: argparse.Namespace) -> None:
     from benchmarks.shipping.compressing import Compressing, compress_shipped
 
     how = Compressing(
-        asked.trained, asked.corpus, asked.facts, asked.output, asked.texts, asked.bytes, asked.max_tokens, asked.seed
-    )
+        asked.trained, asked.corpus, asked.facts, asked.output, asked.texts, asked.bytes, asked.max_tokens, asked.seed,
+        asked.base, asked.name,
+    )  # fmt: skip
     print(compress_shipped(how))
 
 
@@ -121,6 +122,8 @@ def _add_compress(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     own.add_argument("--bytes", type=int, default=4_000_000, help="of the whole folder, at most")
     own.add_argument("--max-tokens", type=int, help="where texts are cut; else as trained")
     own.add_argument("--seed", type=int, default=0, help="of drawing the texts")
+    own.add_argument("--base", default="minilm", help="start model, or the folder of another")
+    own.add_argument("--name", default="weave", help="of the model")
     own.add_argument("-o", "--output", type=Path, required=True)
 
 

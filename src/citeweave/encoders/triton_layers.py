@@ -32,6 +32,9 @@ ROWS = 4
 
 WARPS = 4
 
+GRADIENT_ROWS = 2
+"""Rows of a norm's gradient that one program computes at a time."""
+
 PROGRAMS = 528
 """Programs at most that compute the gradients of a norm, each of many rows: 4 for each multiprocessor of an H200."""
 
@@ -235,24 +238,24 @@ class _AddNorm(torch.autograd.Function):
     ) -> Tensor:
         out, _, _, *stored = _launch_norm(added, kept, gain, shift, eps, keeps=True, dropout=dropout)
         ctx.save_for_backward(*stored, gain)
-        ctx.dropout, ctx.shift_dtype = dropout, shift.dtype
+        ctx.dropout = dropout
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         total, mean, inverse, gain = ctx.saved_tensors
         (rate, seed), (tokens, width) = ctx.dropout, total.shape
-        programs = min(PROGRAMS, triton.cdiv(tokens, ROWS))
+        programs = min(PROGRAMS, triton.cdiv(tokens, GRADIENT_ROWS))
         grad_kept = torch.empty_like(total)
         grad_added = torch.empty_like(total) if rate else grad_kept
         sums = total.new_empty((2, programs, width), dtype=torch.float32)
         _gradient_kernel[(programs,)](
             grads[0].contiguous(), total, mean, inverse, gain, grad_added, grad_kept, *sums, tokens, seed, rate,
-            width=width, block=triton.next_power_of_2(width), rows=ROWS, drops=rate > 0, num_warps=WARPS,
+            width=width, block=triton.next_power_of_2(width), rows=GRADIENT_ROWS, drops=rate > 0, num_warps=WARPS,
             maxnreg=REGISTERS,
         )  # fmt: skip
-        grad_gain, grad_shift = sums.sum(1)
-        return grad_added, grad_kept, grad_gain.to(gain.dtype), grad_shift.to(ctx.shift_dtype), None, None
+        grad_gain, grad_shift = sums.sum(1).to(gain.dtype)
+        return grad_added, grad_kept, grad_gain, grad_shift, None, None
 
 
 def _launch_norm(
