@@ -9,6 +9,9 @@
     python -m benchmarks.shipping compress table/shipped-mean --corpus CORPUS ... --facts facts.json --bytes 5900000 \\
         --max-tokens 256 -o src/citeweave/encoders/weave      here; replaces weights, card and golden vectors
 
+weave_base inside the package is the mean of three seeds: `train --init mpnet/ --stem base --seeds 0 1 2` with these settings and
+start_share=0, `average --init mpnet/ --stem base --share 0.7`, `compress table/base-mean --base mpnet/ --name weave_base --bytes 8000000`.
+
 DATA holds peerread_plus, elife, acl_anthology, csfcube, scitldr and scirepeval_samples. Run it from the root of the repository
 with PYTHONPATH=src.
 """

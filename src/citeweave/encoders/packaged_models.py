@@ -198,7 +198,7 @@ def read_zip_pieces(weights: str, delta: Path | None = None) -> Callable[[list[P
 
 def _on_base(delta: Path, base: Path, folder: Path) -> Path:
     """Copy a delta of this package to where its base is."""
-    shutil.copytree(delta, folder)
+    shutil.copytree(delta, folder, dirs_exist_ok=True)
     table = read_json(folder / SETTINGS_FILE)
     write_json(folder / SETTINGS_FILE, {**table, "base": str(base.resolve())})
     return folder
