@@ -167,9 +167,18 @@ def compressed_rows(papers: NDArray[np.float32], asked: NDArray[np.float32], kin
         return np.argsort(-scores, axis=1, kind="stable")[:, :PLACES].astype(np.int64)
 
 
-def judge(collection: Collection, encoder: Any) -> dict[str, NDArray[np.float64]]:
+def encode_once(encoder: Any, texts: list[str], known: dict[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return the vectors of texts, (texts, dimension); `known` keeps those of a model, because tasks share papers."""
+    new = [text for text in dict.fromkeys(texts) if text not in known]
+    known |= dict(zip(new, encoder.encode(new), strict=True))
+    return np.stack([known[text] for text in texts])
+
+
+def judge(
+    collection: Collection, encoder: Any, known: dict[str, NDArray[np.float32]]
+) -> dict[str, NDArray[np.float64]]:
     """Return nDCG@10 of every question by every way."""
-    papers, asked = encoder.encode(collection.texts), encoder.encode(collection.questions)
+    papers, asked = (encode_once(encoder, texts, known) for texts in (collection.texts, collection.questions))
     near = nearest(papers, asked, len(papers), metric="cosine")
     ways = ["words", "vectors", *(f"rrf {k}" for k in RANK_CONSTANTS), "best 0.6", *(f"coverage {x}" for x in SHARES)]
     values: dict[str, list[float]] = {way: [] for way in ways}
@@ -198,14 +207,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=["weave"])
+    parser.add_argument("--runtime", default="auto", help="of all models, such as torch or openvino-int8")
     parser.add_argument("--papers", type=int, default=6000, help="of elife and of peerread_plus, drawn")
     parser.add_argument("--queries", type=int, default=500, help="of each task")
     options = parser.parse_args()
     print(f"nDCG@10 in percent, {processor()}")
     for model in options.models:
-        encoder, tasks = load_encoder(model, runtime="auto"), {}
+        encoder, tasks, known = load_encoder(model, runtime=options.runtime), {}, {}
+        print(f"{model}: computed by {encoder.runtime.label}")
         for each in collections(options.data, options.papers, options.queries):
-            tasks[each.name] = judge(each, encoder)
+            tasks[each.name] = judge(each, encoder, known)
             print(f"{model}: {each.name}: {len(each.texts):,} papers, {len(each.questions)} questions", flush=True)
         show(model, tasks)
 

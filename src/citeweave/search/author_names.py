@@ -109,10 +109,6 @@ class AuthorNames:
     def _ordered(self) -> list[str]:
         return sorted(self._families)
 
-    def has_family(self, word: str) -> bool:
-        """Return whether a folded word is the last name of some author."""
-        return word in self._families
-
     def matching(self, name: str) -> list[int]:
         """Return the numbers of the known names that a written name may mean, ascending."""
         words = name_words(name)
