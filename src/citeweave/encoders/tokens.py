@@ -94,7 +94,9 @@ class TextReader:
         inner = getattr(self.tokenizer, "backend_tokenizer", None)
         if inner is None:
             options = {"return_attention_mask": False, "return_token_type_ids": False}
-            return self.tokenizer(texts, truncation=True, max_length=self.max_tokens, **options)["input_ids"]
+            found = self.tokenizer(texts, truncation=True, max_length=self.max_tokens, **options)
+            ids: list[list[int]] = found["input_ids"]
+            return ids
         inner.no_padding()
         inner.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
         return (encoding.ids for encoding in inner.encode_batch_fast(texts))
