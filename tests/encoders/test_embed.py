@@ -175,10 +175,10 @@ def test_two_devices_give_the_bytes_of_one(bert, encoder, corpus, tmp_path):
 def test_the_failure_of_one_device_stops_the_other_and_keeps_the_shards(bert, corpus, tmp_path):
     encoder, other = (load_encoder(bert, device="cpu", batch_tokens=16) for _ in range(2))  # stops between two batches
     sound, rest = watched(other), watched(encoder)
-    options, before = EmbeddingOptions(shard=5), threading.active_count()
+    options, before = EmbeddingOptions(shard=5), set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
         embed_papers(corpus, [watched(encoder, 0), sound], tmp_path / "v", options)
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before  # those of other tests may have ended
     made = embed_papers(corpus, rest, tmp_path / "v", options)
     assert len(rest.network.texts) + len(sound.network.texts) >= 54
     assert same(made, embed_papers(corpus, encoder, tmp_path / "complete", options))
