@@ -3,6 +3,7 @@
 python benchmarks/cpu_embedding.py                              300 papers of the synthetic literature
 python benchmarks/cpu_embedding.py --corpus my/corpus           papers with an abstract, drawn from a corpus
 python benchmarks/cpu_embedding.py --only int8                  one runtime alone beside sentence-transformers
+python benchmarks/cpu_embedding.py --model weave_small          another model beside MiniLM in sentence-transformers
 
 All read the same texts, cut at the same 256 tokens, with the same number of threads. Each has its own process, and the
 rounds alternate; of each the best round counts, once by the clock and once by CPU seconds. Cosines are to sentence-transformers' float32 vectors.
@@ -58,7 +59,7 @@ def peer(clock: Clock, corpus: str, papers: int, threads: int) -> dict[str, Any]
     return {"vectors": np.asarray(vectors)}
 
 
-def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str) -> dict[str, Any]:
+def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str, model: str) -> dict[str, Any]:
     import torch
 
     from citeweave.core.errors import UserError
@@ -68,7 +69,7 @@ def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str) -> 
     torch.set_num_threads(threads)
     texts = texts_of(corpus, papers)
     try:
-        encoder = load_encoder("minilm", device="cpu", runtime=replace(Runtime.parse(runtime), threads=threads))
+        encoder = load_encoder(model, device="cpu", runtime=replace(Runtime.parse(runtime), threads=threads))
     except UserError as error:
         return {"refused": str(error)}
     encoder.encode(texts[:8])
@@ -94,7 +95,7 @@ def row_of(label: str, cost: Cost, base: Cost) -> Row:
     return Row(f"  {label}", cost, remark=f"{rate}; cosine {near.min():.5f} or more")
 
 
-def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | None) -> None:
+def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | None, model: str) -> None:
     ways = [way for way in WAYS if only in (None, way)]
     peers: list[Cost] = []
     costs: dict[str, list[Cost]] = {way: [] for way in ways}
@@ -102,7 +103,7 @@ def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | Non
         peers.append(run_step(peer, corpus, papers, threads))
         for way in ways:
             if not any("refused" in cost.found for cost in costs[way]):
-                costs[way].append(run_step(ours, corpus, papers, threads, way))
+                costs[way].append(run_step(ours, corpus, papers, threads, way, model))
     base = best(peers)
     measured = [cost.found for found in costs.values() for cost in found if "tokens" in cost.found]
     tokens = measured[0]["tokens"] if measured else np.nan
@@ -110,7 +111,7 @@ def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | Non
     rows = [row_of(f"{PEER} float32", base, base)]
     rows += [row_of(labels.get(way, way), best(found), base) for way, found in costs.items()]
     print_table(
-        f"MiniLM, {papers:,} papers of {tokens:.0f} tokens on average, {threads} threads, best of {rounds} rounds",
+        f"{model}, {papers:,} papers of {tokens:.0f} tokens on average, {threads} threads, best of {rounds} rounds",
         rows,
         [processor(), versions("torch", "transformers", PEER, "openvino", "numba")],
     )
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help=f"one runtime: {', '.join(WAYS)}")
+    parser.add_argument("--model", default="minilm", help="of ours; cosines are to MiniLM in any case")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         corpus = options.corpus
@@ -133,7 +135,7 @@ def main() -> None:
             corpus = str(Path(folder) / "corpus")
             synthesize(Path(corpus), SyntheticOptions(papers=2 * options.papers))
         papers = len(texts_of(corpus, options.papers))
-        measure(corpus, papers, options.threads, options.rounds, options.only)
+        measure(corpus, papers, options.threads, options.rounds, options.only, options.model)
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def _train(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answ
         init = _chained(worker, dataclasses.replace(run, system=table["chain"]), bundle)
     start = _load(worker, run, encoder, init)
     options = options_of(table["training"], run.seed, worker.machine.steps)
-    teacher = bundle.teacher if "student_teacher" in options.losses else None
+    teachers = (bundle.teacher,) if "student_teacher" in options.losses else ()
     kind = "sentences" if options.reads_sentences else "papers"
     text = "-".join(encoder.text)
     name = f"{run.corpus}-{run.start}-{table['samples'][:12]}-{encoder.pooling == ASPECT_WORDS}-{kind}-{text}"
@@ -139,7 +139,7 @@ def _train(worker: Worker, run: Run, bundle: Bundle) -> tuple[TorchEncoder, Answ
             encoder,
             options,
             worker.starts / f"tokens-{name}",
-            DataSources(graph=source.graph, teacher=teacher),  # type: ignore[arg-type]
+            DataSources(graph=source.graph, teachers=teachers),  # type: ignore[arg-type]
         )
     options, length = with_warmup(options, data.groups)
     begun = time.monotonic()

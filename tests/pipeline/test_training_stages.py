@@ -67,6 +67,11 @@ def test_a_model_learns_from_the_vectors_of_a_teacher_that_the_run_makes_once(pl
     vectors = Vectors.open(here / "run" / "teacher")
     assert len(vectors) == len(place.corpus) and vectors.provenance.dtype == "float16"
     assert result.executed.count("teacher") == 1 and len(result.models) == 2
+    two = tiny("specter", *losses, f"training.losses.similarity.teacher={bert}, minilm")
+    result = run_recipe(two, place.corpus.folder, here / "two", place.options)
+    assert {"teacher", "teacher-1"} <= set(result.executed) and Vectors.open(here / "two/teacher-1").matrix.shape[
+        1
+    ] == 384
     with pytest.raises(UserError, match="training.losses.similarity.teacher is empty; name the model"):
         run_recipe(tiny("specter", *losses), place.corpus.folder, here / "none", place.options)
 

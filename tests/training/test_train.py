@@ -30,11 +30,11 @@ from citeweave.training import checkpoints
 from citeweave.training.data import Batches, count_tokens
 from citeweave.training.distributed import ProcessGroup
 from citeweave.training.encoder_task import Stepper
-from citeweave.training.load_data import DataSources, load_training_data
+from citeweave.training.load_data import DataSources, _load_teachers, load_training_data
 from citeweave.training.partial import heads_to_arrays, make_heads
 from citeweave.training.train import load_start_model, prepare_run
 from citeweave.vectors.own_distance import Reading, read_reading
-from citeweave.vectors.vectors import Vectors
+from citeweave.vectors.vectors import Vectors, new_vectors, unit_rows
 
 from .conftest import GROUPS, HYBRID, KINDS, SENTENCES, WORDS, Literature, log_of, mine, refused, weights_of
 from .several import power_cut
@@ -414,7 +414,7 @@ def test_parts_of_the_network_are_saved_as_a_delta_and_frozen_layers_stay(litera
 @pytest.mark.parametrize("name", ["student_teacher", "similarity"])
 def test_a_teacher_can_be_followed(literature, tmp_path, name):
     make_graph(literature.corpus, tmp_path / "graph")
-    sources = DataSources(teacher=Vectors.open(tmp_path / "graph/vectors"))
+    sources = DataSources(teachers=(Vectors.open(tmp_path / "graph/vectors"),))
     changes = {"steps": 100, "batch": 16, "check_every": 100, "checkpoint_every": 0, "dropout": 0.0}
     run = literature.train(tmp_path / "model", losses={name: {}}, sources=sources, **changes)
     losses = log_of(run.folder, "loss")
@@ -423,6 +423,28 @@ def test_a_teacher_can_be_followed(literature, tmp_path, name):
         literature.train(tmp_path / "other", losses={name: {}}, sources=DataSources(), **changes)
     with pytest.raises(UserError, match="there is one teacher; leave one out"):
         literature.train(tmp_path / "both", losses={"student_teacher": {}, "similarity": {}}, **changes)
+
+
+def test_of_several_teachers_the_mean_cosine_is_followed(literature, tmp_path):
+    """Vectors of other lengths and dimensions, and papers that only one teacher knows."""
+    ids, random = list(literature.corpus.ids), np.random.default_rng(0)
+    matrices = [random.normal(size=(len(ids), size)).astype(np.float32) * size for size in (3, 8)]
+    teachers = []
+    for matrix, known in zip(matrices, (ids, ids[:-1]), strict=True):
+        with new_vectors(tmp_path / f"{matrix.shape[1]}") as writer:
+            writer.append(known, matrix[: len(known)])
+            writer.finish()
+        teachers.append(Vectors.open(tmp_path / f"{matrix.shape[1]}"))
+    rows = np.arange(len(ids))
+    joined = _load_teachers(literature.corpus, teachers, rows)
+    assert joined is not None and joined.shape == (len(ids), 11)
+    cosines = [unit_rows(matrix) @ unit_rows(matrix).T for matrix in matrices]
+    found = unit_rows(joined) @ unit_rows(joined).T
+    np.testing.assert_allclose(found[:-1, :-1], np.mean(cosines, axis=0)[:-1, :-1], atol=2e-3)  # stored in float16
+    assert not joined[-1, 3:].any() and joined[-1, :3].any()
+    one = _load_teachers(literature.corpus, teachers[:1], rows)
+    np.testing.assert_allclose(one, matrices[0], atol=0.01)
+    assert _load_teachers(literature.corpus, (), rows) is None
 
 
 def test_pools_of_the_corpus_suite_are_watched_and_give_its_own_number(literature, tmp_path):

@@ -298,8 +298,8 @@ class TrainingDataArguments(OutputArguments):
     graph: Path | None = None
     """Graph folder of the corpus; it keeps related papers from being in-batch negatives."""
 
-    teacher: Path | None = None
-    """Teacher vectors for the losses student_teacher and similarity, such as graph/vectors or those of a larger model."""
+    teacher: tuple[Path, ...] = ()
+    """Teacher vectors for the losses student_teacher and similarity, such as graph/vectors or those of a larger model; of several the mean cosine is followed."""
 
     held_out: str = ""
     """Also validate on the citations of held-out papers: share:0.1 (a random tenth) or year:2016 (from 2016 on). Samples must be mined without those citations."""
@@ -333,7 +333,7 @@ class TrainingDataArguments(OutputArguments):
         held_out = CorpusSuiteOptions(held_out=self.held_out) if self.held_out else None
         return DataSources(
             None if self.graph is None else cw.CitationGraph.open(self.graph),
-            None if self.teacher is None else cw.Vectors.open(self.teacher),
+            tuple(map(cw.Vectors.open, self.teacher)),
             None if held_out is None else make_suite(corpus, held_out, reporter=self.reporter),
             tuple(map(cw.Samples.open, self.validation_samples)),
         )

@@ -7,6 +7,8 @@
                          a weight's own name             in float32 its new value, in float16 its change
     README.md            the model card, of deltas that training saved
 
+    "layers": [1, 3, 5]    in delta.json: the model has only these layers of its base, from 0, and counts them anew
+
     open_model(folder)   any encoder's folder, complete or delta: where its weights are and what changes them
     complete_model(...)  apply the changes to the loaded model
 
@@ -39,7 +41,7 @@ peft is not needed. Does not load the base (`network.py`) and does not train (`t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,6 +135,8 @@ class Delta:
     """SHA-256 of delta.safetensors."""
 
     matrices: Mapping[str, Coding]
+    layers: tuple[int, ...] = ()
+    """Layers of the base that the model keeps, from 0; empty = all."""
 
 
 # --- codes of a matrix's change -------------------------------------------------------------------------
@@ -308,8 +312,9 @@ def write_delta(
     settings: Settings,
     codings: Mapping[str, Coding],
     tensors: Mapping[str, Tensor],
+    layers: Sequence[int] = (),
 ) -> None:
-    """Write delta.json and delta.safetensors into an existing folder."""
+    """Write delta.json and delta.safetensors into an existing folder; `layers` of the base are kept, all where empty."""
     plain = {name: tensor.cpu().contiguous() for name, tensor in sorted(tensors.items())}
     check_finite(plain)
     content = require("safetensors.torch", extra="minilm").save(plain, metadata={"format": "pt"})
@@ -317,8 +322,11 @@ def write_delta(
     revision = base_revision(open_model(locate(base).folder))
     sha256, matrices = hash_file(folder / TENSORS_FILE), dict(sorted(codings.items()))
     delta = Delta(kind, stored_name(base), revision, settings, sha256, matrices)
+    table = asdict(delta) | {"layers": list(layers)}
+    if not layers:
+        del table["layers"]
     # users may edit the path of the base
-    sealed = seal_payload({"format": FORMAT, "version": VERSION, **asdict(delta), "base": ""})
+    sealed = seal_payload({"format": FORMAT, "version": VERSION, **table, "base": ""})
     write_json(folder / SETTINGS_FILE, {**sealed, "base": delta.base})
 
 
@@ -350,7 +358,8 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
             f"{folder} is a delta of revision {delta.base_revision} of {delta.base!r}, and revision {revision} is here; "
             "get the base that it was trained from"
         )
-    changes = hash_json({"matrices": asdict(delta)["matrices"], "tensors": delta.sha256})
+    kept = {"layers": delta.layers} if delta.layers else {}
+    changes = hash_json({"matrices": asdict(delta)["matrices"], "tensors": delta.sha256, **kept})
     deltas = (*base.deltas, (folder, changes))
     return replace(base, settings=delta.settings, is_sentence_transformer=True, deltas=deltas)
 
@@ -369,7 +378,22 @@ def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
     """Add the pooling weights and the deltas of a model folder to the loaded base model."""
     add_pooling(model, folder, pooling)
     for place, _ in folder.deltas:
-        _apply_delta(place, read_delta(place), model)
+        delta = read_delta(place)
+        keep_layers(model, delta.layers, str(place / SETTINGS_FILE))
+        _apply_delta(place, delta, model)
+
+
+def keep_layers(model: Any, layers: Sequence[int], named_by: str) -> None:
+    """Keep these layers of a loaded BERT or MPNet, all where none is named; `named_by` is the file or option of errors."""
+    if not layers:
+        return
+    own = getattr(getattr(model, "encoder", None), "layer", ())
+    if not 0 <= min(layers) <= max(layers) < len(own):
+        raise UserError(
+            f"{named_by}: layers {', '.join(map(str, layers))} of a base with {len(own)}; name some from 0 to {len(own) - 1}"
+        )
+    model.encoder.layer = require("torch", extra="minilm").nn.ModuleList(own[number] for number in layers)
+    model.config.num_hidden_layers = len(layers)
 
 
 def read_delta(folder: Path) -> Delta:
@@ -384,11 +408,18 @@ def read_delta(folder: Path) -> Delta:
             data = {**unseal_payload({**data, "base": ""}), "base": data.get("base")}
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}; copy the complete folder again") from None
+    data = {"layers": [], **data}
     _check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
+    layers = data["layers"]
+    if not isinstance(layers, list) or len(layers) > 100 or any(type(number) is not int for number in layers):
+        raise InputError(f"{path}: layers is {str(layers)[:40]!r}; it must be a list of whole numbers")
     if not isinstance(data["matrices"], dict):
         raise InputError(f"{path}: matrices is not a table of names and codings; copy the delta again")
     codings = {name: _coding(path, name, table) for name, table in data["matrices"].items()}
-    delta = Delta(str(data["kind"])[:40], *_base(path, data), _settings(path, data["settings"]), str(data["sha256"]), codings)  # fmt: skip
+    delta = Delta(
+        str(data["kind"])[:40], *_base(path, data), _settings(path, data["settings"]), str(data["sha256"]), codings,
+        tuple(layers),
+    )  # fmt: skip
     _check_hash(folder / TENSORS_FILE, delta.sha256)
     return delta
 

@@ -127,6 +127,7 @@ def card_text(
             Markup(name): Markup(json.dumps(value, ensure_ascii=False)) for name, value in front_matter(card).items()
         },
         called=Markup(json.dumps(_plain(card.called))),
+        in_code=Markup(_plain(card.called).replace("`", "'")),  # between backticks, where nothing is to be escaped
         comment=Markup("  # fetches the base by its name" if is_delta else ""),
         separator=Markup("model.tokenizer.sep_token" if has_separator else '" "'),
         origin={name: value for name, value in origin.items() if value},

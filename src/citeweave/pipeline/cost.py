@@ -27,7 +27,7 @@ from citeweave.core.progress import format_duration
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derive import estimate_texts
 from citeweave.encoders.delta import model_to_download, open_model
-from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate, parse_random
+from citeweave.encoders.model_names import MINILM, WEAVE, WEAVE_SMALL, hub_name, locate, parse_random
 from citeweave.pipeline import cost_constants, stage_costs
 from citeweave.pipeline.cost_constants import (
     CONSTANTS,
@@ -178,7 +178,12 @@ class Estimate:
         return list(names)
 
 
-SHAPES = {MINILM: cost_constants.MINILM, WEAVE: cost_constants.MINILM, "bert-base": cost_constants.BERT_BASE}
+SHAPES = {
+    MINILM: cost_constants.MINILM,
+    WEAVE: cost_constants.MINILM,
+    WEAVE_SMALL: cost_constants.WEAVE_SMALL,
+    "bert-base": cost_constants.BERT_BASE,
+}
 """Names for --init with known shapes, besides folders and hub names."""
 
 
@@ -374,11 +379,11 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
 
 def _plan_downloads(read: RecipeOptions, done: set[str]) -> list[PlannedDownload]:
     """List the models that the stages left to do need and that are only on the hub."""
-    teacher = read.training.losses.get("similarity", {}).get("teacher", "") if read.training else ""
+    teachers = read.training.teachers if read.training else []
     wanted = [
         ("model", read.encoder.init, "start model", "--init"),
         (ALIGN_STAGE, read.alignment.encoder if read.alignment else "", "encoder that aligns sentences", "--aligner"),
-        ("teacher", str(teacher), "teacher", "--set training.losses.similarity.teacher=FOLDER"),
+        *(("teacher", name, "teacher", "--set training.losses.similarity.teacher=FOLDER") for name in teachers),
     ]
     return [
         PlannedDownload(missing, use, option)

@@ -204,7 +204,9 @@ BERT_BASE = NetworkShape(768, 12, 110_000_000)
 """The shape of BERT-base, SciBERT and GTE-base."""
 
 MINILM = NetworkShape(384, 6, 22_700_000)
-"""The shape of all-MiniLM-L6-v2."""
+"""The shape of all-MiniLM-L6-v2 and of weave."""
+
+WEAVE_SMALL = NetworkShape(384, 3, 17_400_000)
 
 
 BYTES_PER_TOKEN = 5.0

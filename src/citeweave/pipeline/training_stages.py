@@ -182,27 +182,32 @@ def _train_stage(
         bands = bands_as_facts(run.bands)
         notes = CardNotes(recipe.label, recipe.tables, run.options.held_out, audit, bands)
         plan = TrainingPlan(encoder, training, notes)
-        sources = DataSources(graph=data.inputs.graph, teacher=teacher, suite=data.watched)
+        sources = DataSources(graph=data.inputs.graph, teachers=teachers, suite=data.watched)
         common: dict[str, Any] = {"sources": sources, "device": run.options.device, **run.writing}
         result = train_encoder(data.corpus, data.samples, folder, plan, **common)
         return {"seed": training.seed, "before": result.before, "after": result.after}
 
-    teacher = _teacher_stage(run, training, data)
+    teachers = _teacher_stages(run, training, data)
     graph = str(run.record["stages"].get("graph", {}).get("mark"))
     inputs = [data.samples.hash, start_key(encoder), asdict(training), graph, data.watched is not None]
     return run.run(f"model-{number}" if number else "model", inputs, make)
 
 
-def _teacher_stage(run: RunFolder, training: TrainingOptions, data: TrainingInputs) -> Vectors | None:
-    """Return the vectors that a loss follows: the graph's node vectors, or the teacher model's of all texts."""
+def _teacher_stages(run: RunFolder, training: TrainingOptions, data: TrainingInputs) -> tuple[Vectors, ...]:
+    """Return the vectors that a loss follows: the graph's node vectors, or the teacher models' of all texts."""
     if "similarity" not in training.losses:
-        return data.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
-    name = training.losses["similarity"]["teacher"]
-    if not name:
+        nodes = data.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
+        return () if nodes is None else (nodes,)
+    names = training.teachers
+    if not names:
         raise UserError(
             "training.losses.similarity.teacher is empty; name the model to learn from, such as "
             "--set training.losses.similarity.teacher=models/mpnet"
         )
+    return tuple(_teacher_stage(run, data, name, f"teacher-{n}" if n else "teacher") for n, name in enumerate(names))
+
+
+def _teacher_stage(run: RunFolder, data: TrainingInputs, name: str, stage: str) -> Vectors:
     try:
         model = open_model(locate(name).folder)
     except UserError as error:
@@ -215,7 +220,7 @@ def _teacher_stage(run: RunFolder, training: TrainingOptions, data: TrainingInpu
         )
         return {"model": name, "vectors": len(vectors)}
 
-    return Vectors.open(run.run("teacher", [data.corpus.hash, model.revision(model.settings)], make))
+    return Vectors.open(run.run(stage, [data.corpus.hash, model.revision(model.settings)], make))
 
 
 def start_key(encoder: EncoderOptions) -> Any:

@@ -44,6 +44,7 @@ from citeweave.training.data import (
     make_alignment,
 )
 from citeweave.training.options import TEACHER_LOSSES, EncoderOptions, TrainingOptions, negative_rules
+from citeweave.vectors.vectors import unit_rows
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -190,13 +191,15 @@ QUERIES = 200
 
 @dataclass(frozen=True, slots=True)
 class DataSources:
-    """Sources to load training data from besides samples: citation graph, teacher's vectors, suite for validation."""
+    """Sources to load training data from besides samples: citation graph, teachers' vectors, suite for validation."""
 
     graph: CitationGraph | None = None
     """For losses with in-batch negatives, which leave out related papers."""
 
-    teacher: Vectors | None = None
-    """Vectors for a loss that follows a teacher, such as a graph's node vectors or those of a larger model."""
+    teachers: tuple[Vectors, ...] = ()
+    """Vectors for a loss that follows a teacher, such as a graph's node vectors or those of a larger model.
+
+    With several, the loss follows the mean of their cosines."""
 
     suite: Suite | None = None
     """Suite whose ranking tasks become pools for validation."""
@@ -208,10 +211,11 @@ class DataSources:
 
     def hashes(self) -> dict[str, Any]:
         """Return hashes of the sources that training data is loaded from, for the manifest of a training run."""
-        graph, teacher, suite = self.graph, self.teacher, self.suite
+        graph, suite = self.graph, self.suite
+        teachers = [vectors.manifest.hash for vectors in self.teachers]
         return {
             "graph": None if graph is None else _hash(graph.cited.offsets, graph.cited.targets),
-            "teacher": None if teacher is None else teacher.manifest.hash,
+            "teacher": teachers if len(teachers) > 1 else next(iter(teachers), None),
             "suite": None if suite is None else {**suite.data, "folder": "", "queries": self.queries},
         } | ({"validation": [samples.hash for samples in self.validation]} if self.validation else {})
 
@@ -262,7 +266,7 @@ def load_training_data(
         alignment=None if sentences is None else load_alignment(samples, rows, sentences),
         aspects=aspects,
         rules=samples.names.rules if options.reads_rules else (),
-        teacher=_load_teacher(corpus, sources.teacher, rows),
+        teacher=_load_teachers(corpus, sources.teachers, rows),
         pools={name: _renumber_pools(pool, rows) for name, pool in pools.items()},
         metadata={
             "corpus": corpus.hash,
@@ -288,7 +292,7 @@ def _check_sources(options: TrainingOptions, sources: DataSources, encoder: Enco
             f"the loss {names} takes the batch's other papers as negatives and needs the citation graph to leave out "
             "related papers; give --graph, or set its relatives=false"
         )
-    if (taught := set(TEACHER_LOSSES) & options.losses.keys()) and sources.teacher is None:
+    if (taught := set(TEACHER_LOSSES) & options.losses.keys()) and not sources.teachers:
         raise UserError(
             f"the loss {', '.join(sorted(taught))} needs a teacher's vectors; give --teacher with a folder of vectors, such as "
             "graph/vectors or an output of `citeweave embed`"
@@ -404,10 +408,14 @@ def _select_validation(rows: Numbers, options: TrainingOptions) -> Mask:
     return np.zeros_like(held_out) if held_out.all() else held_out
 
 
-def _load_teacher(corpus: Corpus, vectors: Vectors | None, rows: Numbers) -> NDArray[np.float32] | None:
-    """Load the teacher's vectors of the papers, (papers, its dimension); zeros where it has none."""
-    if vectors is None:
-        return None
+def _load_teachers(corpus: Corpus, teachers: Sequence[Vectors], rows: Numbers) -> NDArray[np.float32] | None:
+    """Load the teachers' vectors of the papers side by side, (papers, their dimensions); their cosine is the mean of all."""
+    parts = [_load_teacher(corpus, vectors, rows) for vectors in teachers]
+    return np.concatenate(list(map(unit_rows, parts)), axis=1) if len(parts) > 1 else next(iter(parts), None)
+
+
+def _load_teacher(corpus: Corpus, vectors: Vectors, rows: Numbers) -> NDArray[np.float32]:
+    """Load a teacher's vectors of the papers, (papers, its dimension); zeros where it has none."""
     at = vectors.rows(corpus.ids.take(rows))
     if not (at >= 0).any():
         raise UserError(f"{vectors.folder} has no vector of any paper of the samples; give vectors of this corpus")

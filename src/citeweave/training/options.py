@@ -67,7 +67,8 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of every loss with their defaults; each also takes `weight`, 1.0.
 
-`teacher` of `similarity` names the model whose vectors `run` makes; `train` takes them with --teacher.
+`teacher` of `similarity` names the model whose vectors `run` makes, or several, separated by commas, whose cosines are
+averaged; `train` takes them with --teacher.
 `negatives_by` names rules of `[mining.negatives]`, separated by commas, to use only their negatives; empty = all.
 `relatives` leaves known related papers out of the batch's negatives."""
 
@@ -93,7 +94,11 @@ def negative_rules(settings: Mapping[str, Any]) -> list[str]:
     >>> negative_rules({"negatives_by": "local, easy"}), negative_rules({})
     (['local', 'easy'], [])
     """
-    return [name.strip() for name in settings.get("negatives_by", "").split(",") if name.strip()]
+    return _split_names(settings.get("negatives_by", ""))
+
+
+def _split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 # The tables of a recipe
@@ -314,6 +319,11 @@ class TrainingOptions:
     def reads_rules(self) -> bool:
         """Whether a loss uses only the negatives of some mining rules."""
         return any(settings.get("negatives_by") for settings in self.losses.values())
+
+    @property
+    def teachers(self) -> list[str]:
+        """Names of the models that the loss `similarity` follows."""
+        return _split_names(self.losses.get("similarity", {}).get("teacher", ""))
 
     @property
     def compiles_by_length(self) -> bool:
