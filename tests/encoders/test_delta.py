@@ -11,17 +11,9 @@ import pytest
 
 from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.compress import CompressedEncoder, allocate, compress
-from citeweave.encoders.delta import (
-    BITS,
-    Coding,
-    code_matrix,
-    keep_layers,
-    open_model,
-    read_matrix,
-    save_delta,
-    tensor_shapes,
-)
+from citeweave.encoders.delta import keep_layers, open_model, save_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.matrix_codes import BITS, Coding, code_matrix, read_matrix, tensor_shapes
 from citeweave.training.partial import choose_parts
 
 from .conftest import CARD, change, cosines, refused, save, theirs

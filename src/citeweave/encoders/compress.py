@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.encoders.delta import Coding, code_matrix, keep_layers, read_change, read_matrix, write_delta
+from citeweave.encoders.delta import keep_layers, write_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.matrix_codes import Coding, code_matrix, read_change, read_matrix
 from citeweave.encoders.model_folder import TENSORS_FILE
 from citeweave.vectors.own_distance import write_reading
 from citeweave.vectors.vectors import unit_rows

@@ -33,8 +33,9 @@ from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.encoders.batches import NOT_SAVED, BatchResults, SavedBatches, run_batches
-from citeweave.encoders.delta import Coding, code_matrix, low_rank_factors, plain_name, write_delta
+from citeweave.encoders.delta import low_rank_factors, plain_name, write_delta
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.matrix_codes import Coding, code_matrix
 from citeweave.encoders.pooling import first_token, mean_tokens
 from citeweave.encoders.runtimes import Runtime, is_small, network_in
 from citeweave.encoders.untrusted_model import check_finite, read_tensors
