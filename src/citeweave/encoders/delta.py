@@ -3,7 +3,7 @@
     delta.json           {"format": "citeweave-delta", "version": 2, "kind": "lora", "base": "minilm",
                           "base_revision": "d58e...", "settings": {"pooling": "mean", ...}, "sha256": "...",
                           "matrices": {"encoder.layer.0.output.dense.weight": {"kind": "factors", "count": 12, "bits": 4}, ...}}
-    delta.safetensors    W.left, W.right, W.rows, ...    the change of a matrix W, coded as below
+    delta.safetensors    W.left, W.right, W.rows, ...    the change of a matrix W, see `matrix_codes.py`
                          a weight's own name             in float32 its new value, in float16 its change
     README.md            the model card, of deltas that training saved
 
@@ -11,8 +11,6 @@
 
     open_model(folder)   any encoder's folder, complete or delta: where its weights are and what changes them
     complete_model(...)  apply the changes to the loaded model
-
-The change of a matrix is stored as two factors or some rows, with 1 to 32 bits per number: see `matrix_codes.py`.
 
 Training saves LoRA (Hu et al. 2022) as factors and other weights by their values; `compress.py` quantizes all changes of a
 model; an intent classifier is a delta with heads beside it. LoRA in memory, as peft trains it, and merged:
