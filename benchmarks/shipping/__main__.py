@@ -21,7 +21,7 @@ sister/ --steps 2200 --seeds 0 --set start_share=0 --set learning_rate=5e-4 --sa
 A model in a field that it was not trained on, beside MiniLM:
 
     python -m benchmarks.shipping fields --data DATA -o table/ --work WORK                        here, after `prepare`
-    python -m benchmarks.shipping train table/ --without elife --steps 700 --seeds 0 --teachers mpnet/ minilm \
+    python -m benchmarks.shipping train table/ --without elife --steps 700 --seeds 0 --teachers mpnet/ minilm \\
         --set start_share=0.4 --unjudged --save away/                                              there
     python -m benchmarks.shipping away table/ --corpus elife away/                                 eleven tasks, * = p < 0.05
 

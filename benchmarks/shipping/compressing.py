@@ -124,14 +124,16 @@ def compress_shipped(asked: Compressing) -> str:
 
 
 def trained_folder(asked: Compressing, folder: Path) -> Path:
-    """The trained model as a whole folder: itself, or made of the start model and the differences from it."""
+    """The trained model as a whole folder: itself, or made of the start model and the differences from it.
+
+    As those of the start models, its vectors are normalized.
+    """
     if asked.trained.is_dir() and asked.max_tokens is None:
         return asked.trained
     folder.mkdir()
     if asked.trained.is_dir():
-        own = load_encoder(asked.trained, device="cpu", max_tokens=asked.max_tokens)
+        own = load_encoder(asked.trained, device="cpu", max_tokens=asked.max_tokens, normalize=True)
     else:
-        # as the start models' own vectors, they are normalized
         table = {**load_recipe(WEAVE).table("encoder"), "init": asked.base, "normalize": True}
         table |= {"max_tokens": asked.max_tokens} if asked.max_tokens else {}
         own = load_start_model(encoder_options(table), "cpu")

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.shipping.preparing import FIRST_YEAR
+from benchmarks.shipping.training import packed_encoder
 from benchmarks.table.bundle import Bundle, bundles_of, read_bundle
 from benchmarks.table.judging import CORPUS, SCITLDR, Remembering, reading_once
 from benchmarks.table.packing import pack, unpack
 from benchmarks.table.prepare import Preparation
-from benchmarks.table.systems import CORPORA
+from benchmarks.table.systems import CORPORA, START
 from citeweave.corpus.citation_marks import find_marks
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
@@ -38,7 +40,6 @@ from citeweave.evaluation.tasks import ProbeTask
 from citeweave.vectors.vectors import unit_rows
 
 FILE = "fields.pack"
-BESIDE = "minilm"
 QUERIES, PAPERS, RESAMPLES, PLACES = 1000, 5000, 4000, 10
 WORDS = 8
 """A citing sentence has at least so many words."""
@@ -139,9 +140,10 @@ def judge_fields(folder: Path, corpus: str, models: Sequence[str], device: str =
     bundle = read_bundle(bundles_of(folder, corpus)[0])
     kept = {name: Collection(**json.loads(text)) for name, text in unpack(folder / FILE).items()}
     own = {name.removesuffix(f", {corpus}"): each for name, each in kept.items() if not name.endswith(tuple(CORPORA)) or name.endswith(corpus)}  # fmt: skip
-    beside = values_of(load_encoder(BESIDE, device=device), bundle, own)
+    with tempfile.TemporaryDirectory(prefix="fields-") as made:
+        beside = values_of(packed_encoder(folder, START, device, Path(made)), bundle, own)
     print(f"| judged on {corpus} | {' | '.join(beside)} | mean |\n|---|{'---|' * (len(beside) + 1)}")
-    print(f"| {BESIDE} | {' | '.join(f'{100 * each.mean():.1f}' for each in [*beside.values(), _means(beside)])} |")
+    print(f"| {START} | {' | '.join(f'{100 * each.mean():.1f}' for each in [*beside.values(), _means(beside)])} |")
     for model in models:
         found = values_of(load_encoder(model, device=device), bundle, own)
         cells = [difference(found[name] - beside[name]) for name in beside]

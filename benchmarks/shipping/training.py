@@ -31,7 +31,7 @@ from benchmarks.table.judging import Answering, inside_of, judge, reading_once, 
 from benchmarks.table.reports import RunReport, pack_runs, write_run
 from benchmarks.table.splitting import provide
 from benchmarks.table.start_model import unpack_start
-from benchmarks.table.systems import CORPORA
+from benchmarks.table.systems import CORPORA, START
 from benchmarks.table.worker import NEVER, line_of, train_in_place
 from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
@@ -90,7 +90,9 @@ def train_shipped(asked: Shipping) -> None:
         work = Path(made)
         encoder = _encoder(asked, bundle, work)
         samples = samples_without(bundle, asked.without)
-        teachers = tuple(taught_vectors(bundle, load_encoder(name, device=asked.device)) for name in asked.teachers)
+        teachers = tuple(
+            taught_vectors(bundle, packed_encoder(asked.folder, name, asked.device, work)) for name in asked.teachers
+        )
         data = None
         for seed in asked.seeds:
             start, options = start_of(encoder, asked), _options(asked, bundle, seed)
@@ -220,6 +222,11 @@ def samples_without(bundle: Bundle, sources: Sequence[str]) -> PackedSamples:
     return (
         kept_samples(samples, np.array([names[row] not in sources for row in samples.anchors])) if sources else samples
     )
+
+
+def packed_encoder(folder: Path, name: str, device: str, work: Path) -> TorchEncoder:
+    """A model by its folder; the table's start model comes with the bundles, so that no package is needed there."""
+    return load_encoder(unpack_start(folder, work / START) if name == START else name, device=device)
 
 
 def _encoder(asked: Shipping, bundle: Bundle, work: Path) -> EncoderOptions:
