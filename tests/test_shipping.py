@@ -139,3 +139,25 @@ def test_a_teachers_vectors_are_those_of_the_texts_that_are_learned(shipping, be
     assert taught.known.tolist() == [0, 1, 2] and taught.rows([2, 0]).tolist() == [2, 0]
     own = teacher.encode([paper_text("Maps", "Of cities."), paper_text("", "A mast."), paper_text("Rain", "")])
     np.testing.assert_allclose(taught.matrix, own, atol=2e-3)
+
+
+def test_values_in_fields_left_out(shipping):
+    """The docstrings' examples, and a draw of queries that keeps what belongs to each."""
+    import doctest
+
+    from benchmarks.shipping import fields
+
+    examples = doctest.testmod(fields)
+    assert examples.attempted >= 4 and not examples.failed
+    every = fields.Collection(["a", "b", "c"], ["qa", "qb", "qc"], [[0], [1], [2]], [2, 0, 1])
+    some = every.some(2, np.random.default_rng(0))
+    rows = [every.queries.index(query) for query in some.queries]
+    assert len(rows) == 2 and some.texts == every.texts
+    assert some.answers == [every.answers[row] for row in rows] and some.own == [every.own[row] for row in rows]
+    assert fields.difference(np.full(20, -0.02)) == "-2.0*"
+
+
+def test_vectors_of_a_saved_student_are_normalized_as_it_ships(shipping, bert, tmp_path):
+    how = shipping.Compressing(bert, [], tmp_path / "facts.json", tmp_path / "out", max_tokens=20)
+    folder = shipping.trained_folder(how, tmp_path / "whole")
+    assert (folder / "2_Normalize").is_dir() and (folder / "reading.json").is_file()
