@@ -176,7 +176,7 @@ def test_start_models():
     assert network_shape("minilm") == network_shape("weave") == constants.MINILM
     assert network_shape("bert-base") == network_shape("allenai/scibert_scivocab_uncased") == constants.BERT_BASE
     assert estimated(init="minilm").seconds < estimated(init="bert-base").seconds / 3
-    refused("--init is 'bertbase'.*minilm, weave, bert-base", network_shape, "bertbase")
+    refused("--init is 'bertbase'.*minilm, weave, weave_small, bert-base", network_shape, "bertbase")
 
 
 def test_estimates_as_text():
