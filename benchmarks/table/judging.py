@@ -96,7 +96,7 @@ def inside_of(encoder: TorchEncoder) -> System:
     longer = dataclasses.replace(encoder.reader, max_tokens=INSIDE_TOKENS)
     settings = dataclasses.replace(encoder.settings, max_tokens=INSIDE_TOKENS)
     reading = dataclasses.replace(encoder, reader=longer, settings=settings)
-    return SentenceSystem(reading, name=encoder.name, metric="cosine", device=encoder.network.device)
+    return SentenceSystem(reading, name=encoder.name, metric="cosine", with_tokens=True, device=encoder.network.device)
 
 
 def judge(answering: Answering, bundle: Bundle) -> dict[str, View]:

@@ -84,7 +84,7 @@ def test_packed_and_padded_sentences_are_the_same_with_gradients(bert):
     for packed in (False, True):
         network = dataclasses.replace(encoder.network, packed=packed)
         tokens = [layout.tokens for layout in layouts]
-        vectors = span_vectors(network, tokens, *_join_spans(layouts), None)  # (sentences, dimension)
+        vectors = span_vectors(network.token_states(tokens), *_join_spans(layouts), None)  # (sentences, dimension)
         encoder.network.model.zero_grad()
         vectors.square().sum().backward()
         found.append(vectors.detach().numpy())

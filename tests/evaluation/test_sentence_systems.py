@@ -210,6 +210,34 @@ def test_a_sum_may_mix_papers_sentences_and_tokens(bert, tmp_path, folders):
     assert 0 <= report.metrics["all.map"] <= 100 and not report.value["not_evaluated"]
 
 
+def test_papers_are_read_once_for_their_sentences_and_tokens(encoder, monkeypatch):
+    read: list[int] = []
+
+    def token_states(network: Any, tokens: Any) -> Any:
+        read.append(len(tokens))
+        return network_states(network, tokens)
+
+    network_states = type(encoder.network).token_states
+    twice, once = SentenceSystem(encoder), SentenceSystem(encoder, with_tokens=True)
+    expected = [twice.scores(TEXTS, pools(), name) for name in ("mean_best", "token_best")]
+    monkeypatch.setattr(type(encoder.network), "token_states", token_states)
+    found = [once.scores(TEXTS, pools(), name) for name in ("mean_best", "token_best")]
+    assert sum(read) == 4  # papers with text
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert once.metadata() == twice.metadata()
+
+
+def test_tokens_beyond_the_memory_are_read_when_needed(encoder):
+    everything = encode_tokens(encoder, TEXTS.titles, [TEXTS.sentences_of(row) for row in range(len(TEXTS))])
+    cache = TokenCache(encoder, TEXTS, memory=2 * 16 * encoder.dimension * BYTES)
+    for row, paper in enumerate(everything):
+        cache.keep(row, paper)
+    assert cache.lost < 2  # the last paper had no room
+    expected = TokenCache(encoder, TEXTS).scores(pools())
+    np.testing.assert_allclose(cache.scores(pools()), expected, atol=1e-3)
+    assert cache.lost == 2
+
+
 def test_what_cannot_be_added_is_refused(tmp_path):
     for distance in ("cosine+", "+cosine", "cosine+nothing", "token"):
         refused("--distance", OpeningOptions, distance=distance)

@@ -24,8 +24,9 @@ passes in their last bits only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,7 +38,6 @@ from citeweave.core.ragged import Ragged, owners_of, to_offsets
 from citeweave.encoders.batches import NOT_SAVED, BatchResults, ResultCopies, SavedBatches, run_batches
 from citeweave.encoders.encoder import WINDOW, TorchEncoder
 from citeweave.encoders.model_folder import Settings
-from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import TokenStates, normalize
 from citeweave.encoders.tokens import TextReader, Tokens
 
@@ -113,10 +113,14 @@ def encode_sentences(
     sentences: Sequence[Sequence[str]],
     *,
     with_paper: bool = False,
+    on_tokens: Callable[[int, PaperTokens], None] | None = None,
     reporter: Reporter = QUIET,
     saved: SavedBatches = NOT_SAVED,
 ) -> EncodedSentences:
-    """Encode the sentences of papers, each in the context of its title and abstract."""
+    """Encode the sentences of papers, each in the context of its title and abstract.
+
+    `on_tokens` gets the number of every paper that is read, from 0, and its tokens as from `encode_tokens`.
+    """
     if len(titles) != len(sentences):
         raise UserError(f"{len(titles)} titles for the sentences of {len(sentences)} papers; give one title per paper")
     if with_paper and encoder.settings.pooling not in ("cls", "mean"):
@@ -131,11 +135,17 @@ def encode_sentences(
             own = [_numbers(layout, with_paper=with_paper) for layout in layouts]
             papers = Ragged(to_offsets([len(each) for each in own]))
             settings = encoder.settings if with_paper else None
-            blocks.append(_window(encoder, layouts, papers, settings, advance, reporter, saved))
+            keep = None if on_tokens is None else partial(_pass_on, on_tokens, start)
+            blocks.append(_window(encoder, layouts, papers, settings, keep, advance, reporter, saved))
             numbers += own
     rows, offsets = np.concatenate(numbers).astype(np.int32), to_offsets([len(each) for each in numbers[1:]])
     lost = sum(map(len, sentences)) - int((rows != PAPER_ROW).sum())
     return EncodedSentences(offsets, np.concatenate(blocks), rows, lost)
+
+
+def _pass_on(on_tokens: Callable[[int, PaperTokens], None], start: int, rows: Rows, papers: list[PaperTokens]) -> None:
+    for row, paper in zip(rows.tolist(), papers, strict=True):
+        on_tokens(start + row, paper)
 
 
 def _numbers(layout: SentenceLayout, *, with_paper: bool) -> NDArray[np.int64]:
@@ -148,6 +158,7 @@ def _window(
     layouts: list[SentenceLayout],
     papers: Ragged,
     settings: Settings | None,
+    keep: Callable[[Rows, list[PaperTokens]], None] | None,
     advance: Advance,
     reporter: Reporter,
     saved: SavedBatches,
@@ -163,8 +174,10 @@ def _window(
     def encode(rows: Rows) -> None:
         batch = [layouts[row] for row in rows.tolist()]
         with torch.inference_mode():
-            tokens = [layout.tokens for layout in batch]
-            copies.add(papers.places(rows), span_vectors(encoder.network, tokens, *_join_spans(batch), settings))
+            states = encoder.network.token_states([layout.tokens for layout in batch])
+            copies.add(papers.places(rows), span_vectors(states, *_join_spans(batch), settings))
+            if keep is not None:
+                keep(rows, _papers_tokens(encoder, batch, states))
 
     results = BatchResults(
         [matrix], lambda rows: [papers.places(rows)], lambda rows: advance(len(rows)), copies.collect
@@ -180,8 +193,7 @@ def _join_spans(parts: Sequence[SentenceLayout | _TokenPass]) -> tuple[Rows, Row
 
 
 def span_vectors(
-    network: Network,
-    tokens: Sequence[Tokens],
+    states: TokenStates,
     counts: NDArray[np.int64],
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
@@ -193,15 +205,14 @@ def span_vectors(
     before its sentences.
     """
     torch = require("torch", extra="minilm")
-    states = network.token_states(tokens)
     texts = owners_of(to_offsets(counts))  # (sentences,)
     sentences = states.spans(texts, starts, ends)  # (sentences, dimension)
     if settings is None:
         return sentences
     own = normalize(states.cls() if settings.pooling == "cls" else states.mean(), settings)  # (papers, dimension)
-    places = np.empty(len(tokens) + len(texts), np.int64)  # paper 0, its sentences, paper 1, ...
-    places[to_offsets(counts + 1)[:-1]] = np.arange(len(tokens))
-    places[np.arange(len(texts)) + texts + 1] = len(tokens) + np.arange(len(texts))
+    places = np.empty(len(own) + len(texts), np.int64)  # paper 0, its sentences, paper 1, ...
+    places[to_offsets(counts + 1)[:-1]] = np.arange(len(own))
+    places[np.arange(len(texts)) + texts + 1] = len(own) + np.arange(len(texts))
     vectors: Tensor = torch.cat([own, sentences])[torch.from_numpy(places).to(own.device, non_blocking=True)]
     return vectors
 
@@ -249,18 +260,29 @@ def encode_tokens(
     papers = [_paper_tokens(layout, encoder.reader, empty) for layout in layouts]
     lengths = np.array([len(layout.tokens) for layout in layouts], np.int64)  # (papers,)
 
-    def encode(rows: NDArray[np.int64]) -> None:
+    def encode(rows: Rows) -> None:
+        batch = [layouts[row] for row in rows.tolist()]
         with torch.inference_mode():
-            states = encoder.network.token_states([layouts[row].tokens for row in rows.tolist()]).tokens().float()
-            units = (states / states.norm(dim=1, keepdim=True).clamp(min=1e-12)).half()  # (tokens, dimension)
-        if not bool(torch.isfinite(units).all()):
-            raise UserError(f"{encoder.name} gives token vectors that are not finite; check the model")
-        for row, own in zip(rows.tolist(), units.split(lengths[rows].tolist()), strict=True):
-            inner = own[len(encoder.reader.opening) : len(own) - len(encoder.reader.closing)]
-            papers[row] = _paper_tokens(layouts[row], encoder.reader, inner.clone())  # a view would keep the batch
+            read = _papers_tokens(encoder, batch, encoder.network.token_states([layout.tokens for layout in batch]))
+        for row, paper in zip(rows.tolist(), read, strict=True):
+            papers[row] = paper
 
     run_batches(lengths, encoder.batch_tokens, encode, reporter=reporter)
     return papers
+
+
+def _papers_tokens(encoder: TorchEncoder, layouts: Sequence[SentenceLayout], states: TokenStates) -> list[PaperTokens]:
+    """Return the token vectors of the papers of a batch by the states of their tokens."""
+    torch = require("torch", extra="minilm")
+    every = states.tokens().float()  # (tokens, dimension)
+    units = (every / every.norm(dim=1, keepdim=True).clamp(min=1e-12)).half()
+    if not bool(torch.isfinite(units).all()):
+        raise UserError(f"{encoder.name} gives token vectors that are not finite; check the model")
+    first, last = len(encoder.reader.opening), len(encoder.reader.closing)
+    parts = units.split([len(layout.tokens) for layout in layouts])
+    # a view would keep the batch
+    inner = [own[first : len(own) - last].clone() for own in parts]
+    return [_paper_tokens(layout, encoder.reader, own) for layout, own in zip(layouts, inner, strict=True)]
 
 
 def _paper_tokens(layout: SentenceLayout, reader: TextReader, units: Tensor) -> PaperTokens:

@@ -164,6 +164,7 @@ def _open_model(name: str, options: OpeningOptions, reporter: Reporter) -> Syste
         metric=options.sentence_metric or own.metric or "l2",
         temperature=options.temperature or own.temperature,
         with_paper=options.with_paper,
+        with_tokens=TOKEN_BEST in split_distance(options.distance),
         device=options.device,
         reporter=reporter,
     )

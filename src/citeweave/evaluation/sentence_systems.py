@@ -67,11 +67,13 @@ class SentenceSystem:
         metric: str = "l2",
         temperature: float | None = None,
         with_paper: bool = False,
+        with_tokens: bool = False,
         device: str = "auto",
         reporter: Reporter = QUIET,
     ) -> None:
+        """`with_tokens`: keep the tokens of papers whose sentences are encoded, for a sum of distances with token_best."""
         self._source, self._metric, self._temperature, self._with_paper = source, metric, temperature, with_paper
-        self._device, self._reporter = device, reporter
+        self._with_tokens, self._device, self._reporter = with_tokens, device, reporter
         self.distances: tuple[str, ...] = DISTANCES
         if not isinstance(source, SentenceVectors):
             self.distances = (*DISTANCES, TOKEN_BEST)
@@ -173,13 +175,16 @@ class SentenceSystem:
 
     def _token_scores(self, texts: TaskTexts, pools: Pools) -> NDArray[np.float64]:
         """Score every pair by the distance between tokens, and count the sentences cut off."""
-        assert not isinstance(self._source, SentenceVectors)
-        if texts.hash not in self._tokens:
-            self._tokens = {texts.hash: TokenCache(self._source, texts, reporter=self._reporter)}
-        tokens = self._tokens[texts.hash]
+        tokens = self._tokens_of(texts)
         scores = tokens.scores(pools)
         self._count_cut(texts, tokens.lost)
         return scores
+
+    def _tokens_of(self, texts: TaskTexts) -> TokenCache:
+        assert not isinstance(self._source, SentenceVectors)
+        if texts.hash not in self._tokens:
+            self._tokens = {texts.hash: TokenCache(self._source, texts, reporter=self._reporter)}
+        return self._tokens[texts.hash]
 
     def _count_cut(self, texts: TaskTexts, cut: int) -> None:
         """Count sentences cut off, once even where sentences are encoded twice: for themselves and for their tokens."""
@@ -201,6 +206,7 @@ class SentenceSystem:
                 texts.titles,
                 [texts.sentences_of(row) for row in range(len(texts))],
                 with_paper=self._with_paper,
+                on_tokens=self._tokens_of(texts).keep if self._with_tokens else None,
                 reporter=self._reporter,
                 saved=self._saved(texts),
             )
@@ -261,8 +267,8 @@ class CombinedSystem:
 class TokenCache:
     """Token vectors for systems that compare tokens, by row of the texts, at most `memory` bytes of them.
 
-    Tokens take much memory (CSFCube with MiniLM: 0.7 GB), so papers are encoded when first needed, and the least recently
-    used ones are dropped.
+    Tokens take much memory (CSFCube with MiniLM: 0.7 GB), so papers are encoded when first needed, unless their sentences
+    were encoded before, and the least recently used ones are dropped.
     """
 
     def __init__(
@@ -274,8 +280,20 @@ class TokenCache:
         self._cached: dict[int, PaperTokens] = {}
         """Row -> tokens; the least recently used paper is first."""
 
+        self._used = 0
+        """Bytes of their vectors."""
+
         self._lost = np.zeros(len(texts), np.int64)
         """(rows,) sentences without a token, of papers that were encoded."""
+
+    def keep(self, row: int, paper: PaperTokens) -> None:
+        """Keep the tokens of a paper that was encoded for another reason, if there is room."""
+        if self._used + paper.units.nbytes <= self._memory and row not in self._cached:
+            self._add(row, paper)
+
+    def _add(self, row: int, paper: PaperTokens) -> None:
+        self._cached[row], self._lost[row] = paper, len(self._texts.sentences_of(row)) - len(paper.numbers)
+        self._used += paper.units.nbytes
 
     @property
     def lost(self) -> int:
@@ -315,12 +333,13 @@ class TokenCache:
                 self._cached[row] = self._cached.pop(row)
         self._drop_oldest(len(new) * self._max_paper_bytes, set(rows))
         titles, sentences = [self._texts.titles[row] for row in new], [self._texts.sentences_of(row) for row in new]
-        for row, own, paper in zip(new, sentences, encode_tokens(self._encoder, titles, sentences), strict=True):
-            self._cached[row], self._lost[row] = paper, len(own) - len(paper.numbers)
+        for row, paper in zip(new, encode_tokens(self._encoder, titles, sentences), strict=True):
+            self._add(row, paper)
         return [self._cached[row] for row in rows]
 
     def _drop_oldest(self, needed: int, in_use: set[int]) -> None:
         """Drop the least recently used papers until `needed` bytes are free."""
-        used = sum(paper.units.nbytes for paper in self._cached.values())
-        while self._cached and used + needed > self._memory and (oldest := next(iter(self._cached))) not in in_use:
-            used -= self._cached.pop(oldest).units.nbytes
+        while (
+            self._cached and self._used + needed > self._memory and (oldest := next(iter(self._cached))) not in in_use
+        ):
+            self._used -= self._cached.pop(oldest).units.nbytes

@@ -71,4 +71,6 @@ def _encode_part(
     if spans is None:
         return text_vectors(network, tokens, settings)
     at = spans.places(papers)  # (sentences,)
-    return span_vectors(network, tokens, spans.lengths()[papers], spans.starts[at], spans.ends[at], settings)
+    return span_vectors(
+        network.token_states(tokens), spans.lengths()[papers], spans.starts[at], spans.ends[at], settings
+    )
