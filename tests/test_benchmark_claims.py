@@ -26,7 +26,8 @@ from benchmarks.claims import __main__ as command
 from benchmarks.claims import costly, data, pieces, verdicts
 from benchmarks.claims.claims import CLAIMS, ITEMS, TEXTS, Claim
 from benchmarks.claims.evaluate import options_of, with_warmup
-from benchmarks.claims.run import Machine, planned_runs, run_study
+from benchmarks.claims.plan import Machine, planned_runs
+from benchmarks.claims.run import run_study
 from benchmarks.claims.systems import SYSTEMS, chosen
 from benchmarks.table.bundle import read_bundle
 from benchmarks.table.reports import RunReport, View, read_runs

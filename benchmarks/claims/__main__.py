@@ -58,7 +58,8 @@ def costly(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train and evaluate by priority until the time is over; what is done is not done again."""
-    from benchmarks.claims.run import Machine, run_study
+    from benchmarks.claims.plan import Machine
+    from benchmarks.claims.run import run_study
 
     limits = {"seconds": options.seconds, "seeds": options.seeds, "steps": options.steps}
     machine = Machine(options.output, options.device, options.workers, **limits)
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
 
 def plan(options: argparse.Namespace) -> None:
     """List the runs in their order with estimated seconds of one card."""
-    from benchmarks.claims.run import describe_plan
+    from benchmarks.claims.plan import describe_plan
 
     print(describe_plan(options.output, options.corpora, options.starts, options.systems))
 

@@ -15,12 +15,14 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.claims.plan import Run
 from benchmarks.claims.systems import START, STARTS
+from benchmarks.claims.worker import Worker
 from benchmarks.table.bundle import Bundle
 from benchmarks.table.judging import (
     FACET_SPACE,
@@ -44,9 +46,6 @@ from citeweave.training import options as training
 from citeweave.training.load_data import DataSources, load_training_data
 from citeweave.training.options import EncoderOptions, encoder_options
 from citeweave.training.train import describe_hardware, load_start_model
-
-if TYPE_CHECKING:
-    from benchmarks.claims.run import Run, Worker
 
 DISTANCES = ("l2", "cosine")
 NEVER = 10**9
