@@ -354,19 +354,17 @@ class _EdgeModelTrainer:
         nodes = torch.cat([sources, drawn[0], targets, drawn[1]], dim=1)  # (chunks, 2 * (edges + uniform))
         unique, places = torch.unique(nodes, return_inverse=True)
         rows = self._vectors[unique].requires_grad_()  # (unique, dimension)
-        # its gradient is summed in a fixed order, unlike that of plain indexing
-        vectors = torch.nn.functional.embedding(places, rows)
+        # their gradient is summed in a fixed order, unlike that of plain indexing
+        ends = [torch.nn.functional.embedding(part, rows) for part in places.chunk(2, dim=1)]
         if self._options.comparator == "cos":
-            vectors = torch.nn.functional.normalize(vectors, dim=-1)
-        edge_count, half = batch.shape[1], nodes.shape[1] // 2
+            ends = [torch.nn.functional.normalize(part, dim=-1) for part in ends]
+        scores = torch.bmm(ends[0], ends[1].transpose(1, 2))  # (chunks, edges + uniform, edges + uniform)
+        true = torch.diagonal(scores, dim1=1, dim2=2)[:, : batch.shape[1]]  # (chunks, edges)
         total = torch.zeros((), device=rows.device)
-        for near, far in ((0, half), (half, 0)):
-            anchors = vectors[:, near : near + edge_count]  # (chunks, edges, dimension)
-            candidates = vectors[:, far : far + half]  # (chunks, edges + uniform, dimension)
-            own = nodes[:, far : far + edge_count, None] == nodes[:, None, far : far + half]
-            scores = torch.bmm(anchors, candidates.transpose(1, 2))  # (chunks, edges, edges + uniform)
-            true = torch.diagonal(scores, dim1=1, dim2=2)  # (chunks, edges)
-            losses = self._losses(true, scores.masked_fill(own, _MASKED))
+        near, far = nodes.chunk(2, dim=1)
+        for candidates, given in ((far, scores), (near, scores.transpose(1, 2))):
+            own = candidates[:, : batch.shape[1], None] == candidates[:, None]
+            losses = self._losses(true, given[:, : batch.shape[1]].masked_fill(own, _MASKED))
             total = total + (losses if weights is None else losses * weights).sum()
         (gradient,) = torch.autograd.grad(total, rows)
         self._descend(unique, rows.detach(), gradient)
