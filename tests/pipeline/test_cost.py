@@ -16,12 +16,13 @@ from citeweave.corpus.options import SyntheticOptions
 from citeweave.graph.fastrp import Panels
 from citeweave.graph.options import graph_options
 from citeweave.pipeline import cost_constants as constants
-from citeweave.pipeline.cost import as_bytes, estimate_recipe, missing_memory, network_shape
+from citeweave.pipeline.cost import as_bytes, estimate_recipe, missing_memory, network_shape, plan_run
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 from citeweave.pipeline.search_costs import estimate_search
 from citeweave.pipeline.stage_costs import StageWork
 
 from ..conftest import refused
+from .conftest import mined
 
 
 def estimated(recipe="scincl", papers=10**6, citations=None, *changes, machine="cpu:8", texts=None, init=""):
@@ -288,3 +289,31 @@ def test_a_corpus_is_counted(tmp_path):
     pairs = sum(len(references) for row in range(300) for references in lists if row in references)
     assert sizes.paths_of("cocited") == pytest.approx(pairs / 300)
     assert 40 < sizes.tokens < 200
+
+
+def test_pairs_of_large_batches_are_counted_by_the_relatives_that_papers_have(place, tmp_path):
+    samples, _ = mined(place, load_recipe("weave"), tmp_path / "mined", place.options)
+    pairs = int(samples.positives.offsets[-1])
+    plan = plan_run(
+        load_recipe("weave", ["training.epochs=1", "training.batch=1"]),
+        place.corpus.folder,
+        tmp_path / "run",
+        place.options,
+    )
+    model = next(stage for stage in plan.stages if stage.name == "model")
+    steps, texts = (int(model.size.replace(",", "").split()[at]) for at in (2, 7))
+    assert pairs / 3 < steps < 3 * pairs and texts == 2 * steps
+
+
+def test_a_plan_lists_the_teachers_and_refuses_unknown_ones(tmp_path):
+    corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=60))
+    name = "training.losses.similarity.teacher="
+
+    def plan(teacher):
+        return plan_run(load_recipe("weave_taught", [name + teacher]), corpus.folder, tmp_path / "run")
+
+    stages = {stage.name: stage for stage in plan("weave,minilm").stages}
+    assert "read by weave" in stages["teacher"].size and "read by minilm" in stages["teacher-1"].size
+    assert stages["teacher"].seconds > 0 and "groups" in stages["model"].size
+    refused("similarity.teacher is empty", plan, "")
+    refused("the teacher of training.losses.similarity: the encoder 'weav'", plan, "weav,minilm")

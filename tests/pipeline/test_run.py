@@ -13,9 +13,9 @@ from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import open_heads
 from citeweave.pipeline.cost import plan_run
 from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
+from citeweave.pipeline.rule_counts import count_picks, count_triplets
 from citeweave.pipeline.run import COMPARISON, SweptKey, parse_swept_key, run_recipe, sweep_recipe
 from citeweave.pipeline.run_folder import RunOptions, check_identity
-from citeweave.pipeline.stage_costs import count_picks, count_triplets
 
 from ..conftest import Told, refused
 from .conftest import TINY, options_for, tiny

@@ -34,22 +34,29 @@ from citeweave.pipeline.cost_constants import (
     GPUS,
     Machine,
     Sizes,
+    derived_sizes,
     describe_this_machine,
     get_constant,
     required_memory,
 )
-from citeweave.pipeline.recipe import Recipe, RecipeOptions, read_recipe
+from citeweave.pipeline.recipe import Recipe, RecipeOptions, read_recipe, teacher_stages
 from citeweave.pipeline.required_data import check_required_data
+from citeweave.pipeline.rule_counts import count_picks, uses_graph_vectors
 from citeweave.pipeline.run import prepare_recipe, run_identity
 from citeweave.pipeline.run_folder import AUTO, CHAIN, CORPUS, RunOptions, check_identity, read_record
 from citeweave.pipeline.run_folder import INTENTS as INTENT_SUITE
-from citeweave.pipeline.stage_costs import SUITE_PAPERS, StageWork, count_picks, uses_graph_vectors
+from citeweave.pipeline.stage_costs import SUITE_PAPERS, StageWork
 from citeweave.pipeline.stages import ALIGN_STAGE, INTENTS_STAGE, needs_classifier
 from citeweave.pipeline.suites import check_suites, suite_names
-from citeweave.pipeline.training_stages import chained_options, chained_recipes, check_chain, training_seeds
+from citeweave.pipeline.training_stages import (
+    chained_options,
+    chained_recipes,
+    check_chain,
+    open_teacher,
+    training_seeds,
+)
 
 if TYPE_CHECKING:
-    from citeweave.corpus.options import DerivedTexts
     from citeweave.mining.rules import MiningRules
 
 
@@ -253,7 +260,7 @@ def _training_works(read: RecipeOptions, sizes: Sizes, machine: Machine, init: s
     rules = read.rules
     works = [stage_costs.intents_work(sizes.contexts)] if rules.needs_intents and sizes.contexts else []
     if read.texts is not None:
-        sizes = _derived_sizes(sizes, read.texts)
+        sizes = derived_sizes(sizes, read.texts)
     if _embeds_nodes(read):
         works += stage_costs.vectors_work(sizes, read.graph, parts=rules.aspect_graphs)
     anchors = _estimate_anchors(rules, sizes)
@@ -263,7 +270,8 @@ def _training_works(read: RecipeOptions, sizes: Sizes, machine: Machine, init: s
     if read.training is None:
         return works
     shape, tokens = network_shape(init or read.encoder.init), min(sizes.tokens, float(read.encoder.max_tokens))
-    one = stage_costs.training_work(shape, read.training, rules, anchors, tokens, gpu=machine.gpus > 0)
+    sizes = dataclasses.replace(sizes, tokens=tokens)
+    one = stage_costs.training_work(shape, read.training, rules, anchors, sizes, gpu=machine.gpus > 0)
     more_seeds = [dataclasses.replace(one, name=f"training, seed {seed}") for seed in range(1, read.training.seeds)]
     return [*works, stage_costs.tokens_work(sizes.texts, tokens), one, *more_seeds]
 
@@ -272,17 +280,6 @@ def _estimate_anchors(rules: MiningRules, sizes: Sizes) -> int:
     """Estimate the number of anchors: every text, or every pair of papers cited in one sentence."""
     possible = round(get_constant("contexts.pair") * sizes.contexts) if rules.from_contexts else sizes.texts
     return min(possible, rules.anchors) if rules.anchors else possible
-
-
-def _derived_sizes(sizes: Sizes, texts: DerivedTexts) -> Sizes:
-    """Return the sizes of the derived texts that a recipe trains on instead of papers."""
-    if texts.of == "contexts":
-        number, tokens = max(1, round(get_constant("contexts.pair") * sizes.contexts)), 40.0
-    elif texts.of == "titles":
-        number, tokens = sizes.papers + 2 * sizes.texts, sizes.tokens / 2
-    else:
-        number, tokens = texts.per_paper * sizes.texts, sizes.tokens / 2
-    return dataclasses.replace(sizes, papers=number, citations=2 * number, texts=number, tokens=tokens, paths={})
 
 
 # --- the plan of a run ---
@@ -379,11 +376,13 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
 
 def _plan_downloads(read: RecipeOptions, done: set[str]) -> list[PlannedDownload]:
     """List the models that the stages left to do need and that are only on the hub."""
-    teachers = read.training.teachers if read.training else []
+    assert read.training is not None
+    option = "--set training.losses.similarity.teacher=FOLDER"
+    teachers = [(stage, name, "teacher", option) for stage, name in teacher_stages(read.training).items()]
     wanted = [
         ("model", read.encoder.init, "start model", "--init"),
         (ALIGN_STAGE, read.alignment.encoder if read.alignment else "", "encoder that aligns sentences", "--aligner"),
-        *(("teacher", name, "teacher", "--set training.losses.similarity.teacher=FOLDER") for name in teachers),
+        *teachers,
     ]
     return [
         PlannedDownload(missing, use, option)
@@ -427,8 +426,14 @@ class _Planner:
         if self.options.suites:
             benchmarks = ", ".join(self.options.suites)
             stages.insert(0, self._stage("audited", f"papers of {benchmarks} searched for among {papers:,}"))
+        sizes = dataclasses.replace(self._sizes(), tokens=tokens)
+        for stage, name in teacher_stages(training).items():
+            if not model_to_download(name):
+                open_teacher(name)
+            work = stage_costs.embedding_work(network_shape(name), sizes, tokens)
+            stages.append(self._stage(stage, f"{work.size}, read by {name}", work))
         work = stage_costs.training_work(
-            self._shape(), training, self.read.rules, anchors, tokens, gpu=self.machine.gpus > 0
+            self._shape(), training, self.read.rules, anchors, sizes, gpu=self.machine.gpus > 0
         )
         for number, seed in enumerate(training_seeds(training, self.options)):
             stages.append(self._stage(f"model-{number}" if number else "model", f"seed {seed}: {work.size}", work))
@@ -455,7 +460,8 @@ class _Planner:
         longest = self.read.encoder.max_tokens
         if self.read.texts is not None:
             expected = estimate_texts(self.corpus, self.read.texts)
-            return expected.anchors, cost_constants.estimate_tokens(expected.characters, longest)
+            held = 2 * self._held_titles() if self.read.texts.of == "titles" else 0
+            return expected.anchors - held, cost_constants.estimate_tokens(expected.characters, longest)
         corpus = self.corpus
         columns = {
             "title": corpus.titles,
@@ -467,6 +473,16 @@ class _Planner:
         mean = float(lengths[lengths > 0].mean()) if (lengths > 0).any() else 0.0
         anchors = int(((corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0)).sum())
         return anchors, cost_constants.estimate_tokens(mean, longest)
+
+    def _sizes(self) -> Sizes:
+        """Return the sizes of the texts that the run trains on."""
+        sizes = cost_constants.sizes_from_corpus(self.corpus)
+        return sizes if self.read.texts is None else derived_sizes(sizes, self.read.texts, self._held_titles())
+
+    def _held_titles(self) -> int:
+        """Return how many titles are questions of the run's corpus suite, so that nothing learns from them."""
+        suite = self.options.suite_options
+        return 0 if suite is None else min(suite.queries, int((self.corpus.abstracts.lengths() > 0).sum()))
 
     def _shape(self, name: str = "") -> cost_constants.NetworkShape:
         """Return the network shape of a model of the run, or of its start model."""

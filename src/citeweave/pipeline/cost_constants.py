@@ -40,9 +40,11 @@ from citeweave.core.executor import available_cores, total_memory
 from citeweave.core.files import read_input
 from citeweave.graph.fastrp import MIN_PANEL_WIDTH
 from citeweave.graph.kernels import LINE
+from citeweave.graph.signals import TWO_HOPS
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.options import DerivedTexts
     from citeweave.graph.options import GraphOptions
 
 
@@ -334,6 +336,21 @@ def sizes_from_corpus(corpus: Corpus) -> Sizes:
     names = ("cocited", "cocited_nearby", "coupled", "second_hop", "connected_of_connected")
     paths = {name: kinds[_PATH_KINDS.get(name, "coupled")] for name in names}
     return Sizes(papers, citations, texts, tokens, len(corpus.contexts), paths=paths)
+
+
+def derived_sizes(sizes: Sizes, texts: DerivedTexts, held: int = 0) -> Sizes:
+    """Return the sizes of the derived texts that a recipe trains on instead of papers, without `held` titles."""
+    if texts.of == "contexts":
+        number, tokens = max(1, round(get_constant("contexts.pair") * sizes.contexts)), 40.0
+    elif texts.of == "titles":
+        # papers keep their citations, and every title is linked with its abstract
+        linked = sizes.texts - held
+        number, links = sizes.papers + 2 * linked, sizes.citations + linked
+        paths = {name: sizes.paths_of(name) * sizes.papers / number for name in TWO_HOPS}
+        return replace(sizes, papers=number, citations=links, texts=number, tokens=sizes.tokens / 2, paths=paths)
+    else:
+        number, tokens = texts.per_paper * sizes.texts, sizes.tokens / 2
+    return replace(sizes, papers=number, citations=2 * number, texts=number, tokens=tokens, paths={})
 
 
 # --- panels of FastRP: as many columns at a time as --memory allows ---

@@ -374,6 +374,18 @@ def _format_value(value: object, max_length: int = 60) -> str:
     return text if len(text) <= max_length else text[:max_length] + "..."
 
 
+def teacher_stages(training: TrainingOptions) -> dict[str, str]:
+    """Return the name of the teacher model of each teacher stage that a recipe has."""
+    if "similarity" not in training.losses:
+        return {}
+    if not training.teachers:
+        raise UserError(
+            "training.losses.similarity.teacher is empty; name the model to learn from, such as "
+            "--set training.losses.similarity.teacher=models/mpnet"
+        )
+    return {f"teacher-{number}" if number else "teacher": name for number, name in enumerate(training.teachers)}
+
+
 # --- recipes as TOML ---
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

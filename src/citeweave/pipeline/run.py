@@ -45,7 +45,7 @@ from citeweave.evaluation.report import Report, file_names
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.fit_bands import bands_as_facts
-from citeweave.pipeline.recipe import Recipe, RecipeOptions, as_toml, load_recipe, read_recipe
+from citeweave.pipeline.recipe import Recipe, RecipeOptions, as_toml, load_recipe, read_recipe, teacher_stages
 from citeweave.pipeline.required_data import check_required_data
 from citeweave.pipeline.run_folder import CHAIN, RECIPE, RunFolder, RunOptions
 from citeweave.pipeline.stages import ALIGN_STAGE, DataStages, align_stage, intents_key
@@ -60,6 +60,7 @@ from citeweave.pipeline.training_stages import (
     compare_runs,
     comparison_page,
     keeps_pooling,
+    open_teacher,
     start_key,
     train_models,
     with_aligner,
@@ -220,6 +221,10 @@ def _check_models(run: RunFolder, read: RecipeOptions) -> None:
     for stage, name in wanted.items():
         if name and stage not in run.record["stages"] and not name.startswith(CHAIN):
             locate(parse_random(name)[0])
+    assert read.training is not None
+    for stage, name in teacher_stages(read.training).items():
+        if stage not in run.record["stages"]:
+            open_teacher(name)
 
 
 def _run_earlier(run: RunFolder, stage: str, inner: Recipe, corpus: Corpus) -> Path:

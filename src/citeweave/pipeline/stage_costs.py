@@ -22,7 +22,7 @@ arithmetic of networks are in `cost_constants.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,15 @@ from citeweave.pipeline.cost_constants import (
     required_memory,
     train_bytes,
     train_seconds,
+)
+from citeweave.pipeline.rule_counts import (
+    count_picks,
+    count_sample_groups,
+    count_triplets,
+    deepest_rank,
+    expect_positives,
+    two_hop_signals,
+    vector_searches,
 )
 from citeweave.training.options import MICRO_TOKENS
 
@@ -95,62 +104,6 @@ class StageWork:
             return self.on_gpu / (machine.gpu_speed * used / machine.gpus)
         cores = self.cpu * (1 - self.parallel + self.parallel / machine.cores)
         return max(cores, self.moved / machine.bandwidth)
-
-
-# --- what the rules of a recipe ask for ---
-
-
-def count_picks(rules: MiningRules) -> int:
-    """Return the maximum number of papers that mining rules select per anchor, for a cost estimate."""
-    if rules.tasks:
-        return max(count_picks(inner) for _, _, inner in rules.tasks)
-    return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
-
-
-def count_triplets(rules: MiningRules) -> int:
-    """Return the estimated number of triplets per anchor; the shorter list of samples is repeated."""
-    if rules.tasks:
-        return max(count_triplets(inner) for _, _, inner in rules.tasks)
-    sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
-    return max(1, *sides)
-
-
-def count_sample_groups(rules: MiningRules) -> int:
-    """Return the number of samples per anchor: one per aspect."""
-    return max(1, len(rules.aspects))
-
-
-def two_hop_signals(rules: MiningRules) -> list[str]:
-    """List the two-hop signals that mining has to count, each once, for a cost estimate."""
-    return sorted({name for rule in _all_rules(rules) for name in (rule.source, *rule.exclude) if name in TWO_HOPS})
-
-
-def vector_searches(rules: MiningRules) -> list[str]:
-    """List the vector searches of a recipe's rules whose cost is estimated, each once per aspect."""
-    searches = set()
-    for rule in _all_rules(rules):
-        if rule.source in ("neighbors", "similar"):
-            aspects = rules.aspects if rule.vectors == "aspect" else ("",)
-            searches |= {f"{rule.vectors} {rule.metric} {aspect}".strip() for aspect in aspects}
-    return sorted(searches)
-
-
-def deepest_rank(rules: MiningRules, pool: int) -> int:
-    """Return the deepest neighbor rank that any mining rule asks for."""
-    ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbors"]
-    return min(max(ends, default=1), pool)
-
-
-def uses_graph_vectors(rules: MiningRules) -> bool:
-    """Return whether any mining rule ranks papers by node vectors of the graph."""
-    sources = ("neighbors", "similar", "cells", "sorted_random")
-    return any(rule.source in sources and rule.vectors in ("graph", "aspect") for rule in _all_rules(rules))
-
-
-def _all_rules(rules: MiningRules) -> Iterator[Any]:
-    yield from rules.rules
-    for _, _, inner in rules.tasks:
-        yield from _all_rules(inner)
 
 
 # --- import, graph and node vectors ---
@@ -366,13 +319,19 @@ def tokens_work(texts: float, tokens: float) -> StageWork:
 
 
 def training_work(
-    shape: NetworkShape, training: TrainingOptions, rules: MiningRules, anchors: int, tokens: float, *, gpu: bool
+    shape: NetworkShape, training: TrainingOptions, rules: MiningRules, anchors: int, sizes: Sizes, *, gpu: bool
 ) -> StageWork:
-    """Estimate the work of training one model on mined samples."""
-    picks, groups = count_picks(rules), anchors * count_sample_groups(rules)
-    units = groups if training.unit == "groups" else groups * count_triplets(rules)
+    """Estimate the work of training one model on mined samples; `sizes` are those of the texts that it reads."""
+    tokens, groups = sizes.tokens, anchors * count_sample_groups(rules)
+    units, each = float(groups), 1.0 + count_picks(rules)
+    if training.unit == "triplets":
+        units *= count_triplets(rules)
+        each *= groups / max(1.0, units)
+    elif training.splits_positives:
+        units = max(1.0, groups * expect_positives(rules, sizes) / training.block)
+        each = 1.0 + training.block + sum(rule.count for rule in rules.negatives)
     steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
-    texts = steps * training.batch / max(1, units) * groups * (1 + picks)
+    texts = steps * training.batch * each
     trained = 1.0 if training.parts == "all" else 0.001
     micro = training.micro_tokens or MICRO_TOKENS["cuda" if gpu else "cpu"]
     in_step = int(max(1, min(micro, texts / steps * tokens)))

@@ -38,7 +38,7 @@ from citeweave.encoders.aspects import AspectHeads, find_heads
 from citeweave.encoders.delta import model_to_download, open_model
 from citeweave.encoders.embed import SHARD, EmbeddingOptions, embed_papers, plan_texts, text_maker
 from citeweave.encoders.encoder import Encoder, load_encoder
-from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT
+from citeweave.encoders.model_folder import ASPECT_WORDS, TITLE_ABSTRACT, ModelFolder
 from citeweave.encoders.model_names import MINILM, hub_name, locate, parse_random
 from citeweave.encoders.shards import EncodingWorker, RemoteMaker, ShardPlan, write_vectors
 from citeweave.evaluation.compare import Comparison, compare, comparison_as_markdown
@@ -52,7 +52,7 @@ from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.mining.options import AlignmentOptions
 from citeweave.mining.rules import NODES
 from citeweave.pipeline.fit_bands import bands_as_facts
-from citeweave.pipeline.recipe import Recipe, load_recipe
+from citeweave.pipeline.recipe import Recipe, load_recipe, teacher_stages
 from citeweave.pipeline.run_folder import CHAIN, INTENTS, RunFolder, RunOptions
 from citeweave.pipeline.stages import TrainingInputs
 from citeweave.pipeline.suites import Suites
@@ -198,20 +198,19 @@ def _teacher_stages(run: RunFolder, training: TrainingOptions, data: TrainingInp
     if "similarity" not in training.losses:
         nodes = data.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
         return () if nodes is None else (nodes,)
-    names = training.teachers
-    if not names:
-        raise UserError(
-            "training.losses.similarity.teacher is empty; name the model to learn from, such as "
-            "--set training.losses.similarity.teacher=models/mpnet"
-        )
-    return tuple(_teacher_stage(run, data, name, f"teacher-{n}" if n else "teacher") for n, name in enumerate(names))
+    return tuple(_teacher_stage(run, data, name, stage) for stage, name in teacher_stages(training).items())
+
+
+def open_teacher(name: str) -> ModelFolder:
+    """Open the folder of a teacher model; an error names its key."""
+    try:
+        return open_model(locate(name).folder)
+    except UserError as error:
+        raise UserError(f"the teacher of training.losses.similarity: {error}") from None
 
 
 def _teacher_stage(run: RunFolder, data: TrainingInputs, name: str, stage: str) -> Vectors:
-    try:
-        model = open_model(locate(name).folder)
-    except UserError as error:
-        raise UserError(f"the teacher of training.losses.similarity: {error}") from None
+    model = open_teacher(name)
 
     def make(folder: Path) -> Mapping[str, Any]:
         options = EmbeddingOptions(dtype="float16")

@@ -461,7 +461,7 @@ def _drop_leftovers(groups: AnchorGroups, options: TrainingOptions) -> AnchorGro
 def _split_positives(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
     """Split groups by positives where losses take the batch's negatives; each part keeps all negatives."""
     counts, size = groups.positives.lengths(), options.block
-    if not size or not options.pairs_suffice or int(counts.max(initial=0)) <= size:
+    if not options.splits_positives or int(counts.max(initial=0)) <= size:
         return groups
     starts = np.flatnonzero(number_within(counts) % size == 0)  # (blocks,)
     lists = PaperLists(np.append(starts, counts.sum()), groups.positives.papers)

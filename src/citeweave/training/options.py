@@ -303,6 +303,11 @@ class TrainingOptions:
             )
 
     @property
+    def splits_positives(self) -> bool:
+        """Whether samples are split into parts of `block` positives."""
+        return self.block > 0 and self.pairs_suffice
+
+    @property
     def pairs_suffice(self) -> bool:
         """Whether every loss takes its negatives from the batch, so that samples need none of their own."""
         return self.unit == "groups" and all(
