@@ -130,7 +130,12 @@ def test_a_delta_may_keep_some_layers_of_its_base(bert, tmp_path):
         [0, 7],
         "x",
     )
-    for layers, message in ([1, 7], "layers 1, 7 of a base with 2"), (["1"], "layers is .*it must be a list of whole"):
+    for layers, message in (
+        ([1, 7], "layers 1, 7 of a base with 2"),
+        (["1"], "layers is .*it must be a list of whole"),
+        ([], "it must name layers of the base, ascending"),
+        ([1, 0], "it must name layers of the base, ascending"),
+    ):
         table = json.loads((tmp_path / "small/delta.json").read_text())
         table.pop("seal", None)  # as somebody else would write it
         (tmp_path / "small/delta.json").write_text(json.dumps(table | {"layers": layers}))

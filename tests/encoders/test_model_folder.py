@@ -193,6 +193,8 @@ def test_names_that_lead_nowhere(tmp_path):
     refused("is a file; give the folder", locate, tmp_path / "file")
     for name in ("minilmm", "", "../no/such", "/no/such", "a/b/c", "https://example.org/model"):
         refused("not a folder and not a known name; give 'weave' .*'minilm'", locate, name)
+    refused("Did you mean 'weave_small'", locate, "weave-small")
+    refused("`citeweave model weave_base -o weave_base` shows how; then give ./weave_base", locate, "weave_base")
 
 
 @pytest.mark.parametrize("name", ["no-such-owner/no-such-model", "no-such-owner/no-such-model@refs/pr/1"])

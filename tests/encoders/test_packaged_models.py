@@ -179,6 +179,9 @@ def test_a_delta_of_this_package_changes_the_model_of_the_wheels(bert, tmp_path)
         write_packaged_model("tiny_base", tmp_path, tmp_path / "out", models={"tiny_base": own})
     own = replace(pieces, read=read, delta=delta)
     write_packaged_model("tiny_base", tmp_path, tmp_path / "out", models={"tiny_base": own})
+    again = write_packaged_model("tiny_base", tmp_path, tmp_path / "out", models={"tiny_base": own})
+    assert again.hash == read_manifest(tmp_path / "out", KIND, VERSION).hash, "it is there already"
+    refused("made from other inputs", write_packaged_model, "t", tmp_path, tmp_path / "out", models={"t": pieces})
     made = load_encoder(tmp_path / "out", device="cpu")
     assert made.settings == settings and read_reading(tmp_path / "out").distance == "mean_best"
     assert cosines(made.encode(TEXTS), start.encode(TEXTS)).min() > 0.9999

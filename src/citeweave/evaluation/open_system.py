@@ -35,7 +35,7 @@ from citeweave.core.files import hash_file, hash_json, open_input, read_input
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Count, Reporter, Tally
 from citeweave.encoders.encoder import own_reading
-from citeweave.encoders.model_names import NAMED, hub_name
+from citeweave.encoders.model_names import FROM_PACKAGES, NAMED, hub_name, locate
 from citeweave.evaluation.options import OpeningOptions, split_distance
 from citeweave.evaluation.systems import Bm25System, PrecomputedScores, System, VectorSystem
 from citeweave.evaluation.tasks import RankingTask, Suite
@@ -46,7 +46,7 @@ from citeweave.vectors.vectors import Vectors
 
 ACCEPTED = (
     "a folder of vectors, a file of vectors (.jsonl, .npy, .parquet) or of scores (.run, .json), bm25, baseline:NAME, "
-    "weave, minilm, the folder of a model, or owner/name of one on the Hugging Face Hub"
+    "weave, weave_small, minilm, the folder of a model, or owner/name of one on the Hugging Face Hub"
 )
 
 KNOWN_SYSTEMS = ("bm25", *NAMED)
@@ -86,6 +86,8 @@ def open_system(name: str, options: OpeningOptions | None = None, reporter: Repo
         return read_scores([path], name=_plain_name(path))
     is_file_name = Source(path).name.endswith((*_VECTOR_FILES, *_SCORE_FILES))
     if not path.is_dir() and (is_file_name or "/" not in name):
+        if name in FROM_PACKAGES:
+            locate(name)  # refused with the command that makes its folder
         similar = difflib.get_close_matches(name, KNOWN_SYSTEMS, n=1)
         hint = f" Did you mean {similar[0]!r}?" if similar else ""
         raise UserError(f"{name!r} is not a file, a folder or a known name; give {ACCEPTED}.{hint}")

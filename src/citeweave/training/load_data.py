@@ -266,7 +266,7 @@ def load_training_data(
         alignment=None if sentences is None else load_alignment(samples, rows, sentences),
         aspects=aspects,
         rules=samples.names.rules if options.reads_rules else (),
-        teacher=_load_teachers(corpus, sources.teachers, rows),
+        teacher=_load_teachers(corpus, sources.teachers, rows, reporter),
         pools={name: _renumber_pools(pool, rows) for name, pool in pools.items()},
         metadata={
             "corpus": corpus.hash,
@@ -408,17 +408,25 @@ def _select_validation(rows: Numbers, options: TrainingOptions) -> Mask:
     return np.zeros_like(held_out) if held_out.all() else held_out
 
 
-def _load_teachers(corpus: Corpus, teachers: Sequence[Vectors], rows: Numbers) -> NDArray[np.float32] | None:
-    """Load the teachers' vectors of the papers side by side, (papers, their dimensions); their cosine is the mean of all."""
-    parts = [_load_teacher(corpus, vectors, rows) for vectors in teachers]
-    return np.concatenate(list(map(unit_rows, parts)), axis=1) if len(parts) > 1 else next(iter(parts), None)
+def _load_teachers(
+    corpus: Corpus, teachers: Sequence[Vectors], rows: Numbers, reporter: Reporter
+) -> NDArray[np.float32] | None:
+    """Load the teachers' vectors side by side, (papers, their dimensions): the mean of their cosines; 0 where one lacks a paper."""
+    parts = [_load_teacher(corpus, vectors, rows, reporter) for vectors in teachers]
+    if len(parts) < 2:
+        return next(iter(parts), None)
+    joined = np.concatenate(list(map(unit_rows, parts)), axis=1)
+    joined[~np.all([part.any(axis=1) for part in parts], axis=0)] = 0
+    return joined
 
 
-def _load_teacher(corpus: Corpus, vectors: Vectors, rows: Numbers) -> NDArray[np.float32]:
+def _load_teacher(corpus: Corpus, vectors: Vectors, rows: Numbers, reporter: Reporter) -> NDArray[np.float32]:
     """Load a teacher's vectors of the papers, (papers, its dimension); zeros where it has none."""
     at = vectors.rows(corpus.ids.take(rows))
     if not (at >= 0).any():
         raise UserError(f"{vectors.folder} has no vector of any paper of the samples; give vectors of this corpus")
+    if missing := int((at < 0).sum()):
+        reporter.say(f"{vectors.folder} has no vector of {missing:,} of {len(at):,} papers: they follow no teacher")
     matrix = np.asarray(vectors.matrix[np.maximum(at, 0)], np.float32)
     matrix[at < 0] = 0
     return matrix
