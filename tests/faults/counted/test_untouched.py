@@ -55,7 +55,7 @@ def commands_of(bert: Path) -> dict[str, Line]:
         "estimate": Line("estimate specter --papers 1000"),
         "audit": Line("audit corpus --against bench=papers.jsonl -o audited", "audited"),
         "convert": Line("convert samples --corpus corpus --to scincl -o converted", "converted", 0, 2),
-        "model": Line("model model -o whole", "whole", 0, 2),
+        "model": Line("model model -o whole", "whole"),
         "embed": Line("embed corpus --model model -o vectors --device cpu", "vectors"),
         "similar": Line("similar vectors --paper {paper} --device cpu"),
         "embed sentences": Line("embed imported --model model --sentences -o sentences --device cpu", "sentences"),
