@@ -101,7 +101,7 @@ def write_packaged_model(
     sums = {file.package: file.sha256 for file in model.files}
     delta = {} if model.delta is None else {"delta": read_manifest(model.delta, KIND, VERSION).hash}
     recipe = {"packages": sums, "dtype": dtype, **delta}
-    if artifact_matches(Path(folder), KIND, VERSION, recipe):
+    if not overwrite and artifact_matches(Path(folder), KIND, VERSION, recipe):
         return read_manifest(Path(folder), KIND, VERSION)
     with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
         scratch = writer.scratch_folder("package")

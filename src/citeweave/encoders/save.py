@@ -183,7 +183,7 @@ def write_merged_model(
     choose(dtype, DTYPES, "--dtype")
     encoder = load_encoder(model, device="cpu")
     recipe = {"copy of": encoder.revision, "dtype": dtype}
-    if artifact_matches(Path(folder), KIND, VERSION, recipe):
+    if not overwrite and artifact_matches(Path(folder), KIND, VERSION, recipe):
         return read_manifest(Path(folder), KIND, VERSION)
     with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
         recorded = _metadata_of(model)

@@ -344,7 +344,7 @@ def derived_sizes(sizes: Sizes, texts: DerivedTexts, held: int = 0) -> Sizes:
         number, tokens = max(1, round(get_constant("contexts.pair") * sizes.contexts)), 40.0
     elif texts.of == "titles":
         # papers keep their citations, and every title is linked with its abstract
-        linked = sizes.texts - held
+        linked = max(0, sizes.texts - held)
         number, links = sizes.papers + 2 * linked, sizes.citations + linked
         paths = {name: sizes.paths_of(name) * sizes.papers / number for name in TWO_HOPS}
         return replace(sizes, papers=number, citations=links, texts=number, tokens=sizes.tokens / 2, paths=paths)
